@@ -44,7 +44,11 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # asinh of centres in scales, too.
 FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
+# Width of the bins of a second zoom, where levels are in too many bins of the first one to be seen:
+# on 17 cells of few rows (epsilon .3 to 3, eight draws each) errors were .97 of those with 1.
+COARSER = 4.0
 HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
+HALVED = 2.0, 1.5  # middle and width of their number where levels are in more than eight bins
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
@@ -94,6 +98,7 @@ class Loop:
         self.steps = self.drift = self.doubt = self.level_noise = self.reach = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related, self.slopes_are_equal, self.gain = False, False, 1.0
+        self.levels_are_seen = False  # whether bins tell how far they are apart
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -179,7 +184,7 @@ class Loop:
             return
         middle, half = window
         self.unit_is_known = unit is not None
-        share = self.plan.share_of_zoom()
+        share = self.plan.share_of_zoom(n)
         for _ in range(ZOOMS):
             if unit is not None and half <= 4.0 * unit or self.spent + share > PLACE_ALL:
                 break
@@ -187,11 +192,13 @@ class Loop:
             found, noise = yield from self.ask(zoom, share)
             near = read_zoom(found, noise, zoom, n)
             if near is None and noise and self.spent + share <= PLACE_ALL:
-                again, _ = yield from self.ask(zoom, share)
-                near = read_zoom(0.5 * (found + again), noise * math.sqrt(0.5), zoom, n)
+                zoom = replace(zoom, width=COARSER * zoom.width)
+                found, noise = yield from self.ask(zoom, share)
+                near = read_zoom(found, noise, zoom, n)
             if near is None:
                 break
             before, (middle, half) = half, near
+            self.levels_are_seen = half > 4.0 * zoom.width
             if half > NARROWER * before:
                 break
         self.update(middle=middle, width=half, unit=unit or half, log_tau=None)
@@ -200,15 +207,19 @@ class Loop:
         """How far the unit of y is below the width of the window, which was taken for it.
 
         Noise and slopes shrink together along the path, by cells of their grids; levels do not,
-        which are as far apart as the window says.
+        which are as far apart as the window says. The unit has the mean inverse of what it may be:
+        one that is too large moves tasks of few rows by many times their noise, one that is too
+        small leaves them alone. It is near the width where bins tell how far levels are apart.
         """
+        halvings = 2.0 ** np.arange(HALVINGS + 1)
+        near = bump(halvings, *HALVED) if self.levels_are_seen else 0.0
         parts = [
             replace(self.part(log_kappa=before_kappa(j)), log_sigma=before_sigma(j))
             for j in range(HALVINGS + 1)
         ]
-        log_weights, *_ = yield from self.vote("unit", queries.separate(parts), share)
-        halvings = np.exp(log_weights) @ np.arange(HALVINGS + 1)
-        self.update(unit=float(self.model.unit * 2.0**-halvings), log_tau=None)
+        path = queries.separate(parts)
+        log_weights, *_ = yield from self.vote("unit", path, share, log_prior=near)
+        self.update(unit=float(self.model.unit / (np.exp(log_weights) @ halvings)), log_tau=None)
 
     def find_rates(self, share):
         """The window of the levels of counts, or none."""

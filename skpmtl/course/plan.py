@@ -209,8 +209,8 @@ class HierarchicalPlan(Plan):
             return 0.0
         return min(max((PLACE_ROOT / z) ** 2, PLACE_LEAST), PLACE_MOST)
 
-    def share_of_zoom(self):
-        return min(max(0.5 * self.share_of_place(), PLACE_LEAST), ZOOM_MOST)
+    def share_of_zoom(self, n_present):
+        return min(max(0.5 * self.share_of_place(n_present), PLACE_LEAST), ZOOM_MOST)
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)

@@ -1,5 +1,6 @@
 """The loop of queries: budget, bounds, and what models may depend on."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -236,6 +237,18 @@ def test_large_shared_slopes_reach_beyond_own_ranges(n, epsilon):
     est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
     est.fit(X[fit], y[fit], task=task[fit])
     assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
+
+
+@pytest.mark.parametrize("says, halvings", [(0.0, (4.0, 5.0)), (1e3, (3.0, 3.01))])
+def test_a_unit_that_votes_leave_open_is_taken_to_be_small(says, halvings):
+    """A unit that is too large moves tasks of few rows by many times their noise."""
+    loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", 30, 2))
+    loop.update(middle=480.0, width=200.0, unit=200.0, n_present=30.0, log_tau=None)
+    vote = loop.vote_unit(0.05)
+    next(vote)
+    with pytest.raises(StopIteration):
+        vote.send({"vote": says * np.repeat([1.0, -1.0], 3)})
+    assert halvings[0] <= math.log2(200.0 / loop.model.unit) <= halvings[1]
 
 
 def test_without_a_budget_few_tasks_share_no_chance_slopes():
