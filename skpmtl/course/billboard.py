@@ -50,6 +50,9 @@ class HierarchicalBillboard(OfModels):
         (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns.
     root : ndarray (d, d)
         Root of the shape of slopes, which has trace one; zeros where they are equal.
+    own_sigma, own_tau : ndarray or None
+        Log weights of sigma and tau in the posterior of a task, where it was learnt how many tasks
+        are unlike the others; None: those of all.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids of `skpmtl.task.priors`.
     moved : ndarray (4,)
@@ -125,6 +128,8 @@ class HierarchicalBillboard(OfModels):
     root: np.ndarray | None = None
     log_kappa: np.ndarray | None = None
     log_sigma: np.ndarray | None = None
+    own_sigma: np.ndarray | None = None
+    own_tau: np.ndarray | None = None
     log_tau: np.ndarray | None = None
     moved: np.ndarray | None = None
     log_components: np.ndarray | None = None
@@ -164,7 +169,7 @@ class HierarchicalBillboard(OfModels):
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
-    added += ("spread", "spread_doubt", "row_variance", "moved", "profiles")
+    added += ("spread", "spread_doubt", "row_variance", "moved", "profiles", "own_sigma", "own_tau")
 
     def __post_init__(self):
         d = self.n_features
@@ -314,6 +319,9 @@ class HierarchicalBillboard(OfModels):
     def all_components(self):
         """Also those of tasks whose spreads are all larger, see `skpmtl.task.priors.LARGER`."""
         found = self.components()
+        if self.own_sigma is not None:
+            for part in found:
+                part.scales = replace(part.scales, log_sigma=self.own_sigma, log_tau=self.own_tau)
         if not self.has_place or self.law.of_scores or found[0].name != "alone":
             return found
         for part in found:
@@ -350,6 +358,9 @@ class HierarchicalBillboard(OfModels):
         yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
+        for name in ("sigma", "tau"):
+            if getattr(self, f"own_{name}") is not None:
+                yield f"own_{name}", getattr(self, f"own_{name}"), [(len(getattr(self, name)),)]
         yield "moved", self.moved, [(4,)]
         yield "log_components", self.log_components, [(3,)]
         yield "log_ratio", self.log_ratio, [(1 if self.below is None else len(priors.RATIO),)]

@@ -13,6 +13,7 @@ from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
 from ..tables.factors import FactorEffects
 from ..task.priors import (
+    ODDS,
     RATIO,
     after,
     at_least,
@@ -22,6 +23,7 @@ from ..task.priors import (
     bump,
     candidates,
     normalised,
+    typical,
 )
 from . import equal, errors, factors, groups, likelihood, queries
 from .billboard import HierarchicalBillboard, centre_shape
@@ -492,6 +494,33 @@ class Loop:
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, self.law.log_sigma))
 
+    def find_odd(self):
+        """How many tasks are unlike the others in their noise, and in their level.
+
+        What a task of one row says is noise or level by these two alone.
+        """
+        laws = {"sigma": self.law.log_sigma, "tau": self.law.before_tau(self.model.tau)}
+        for axis, (name, before) in enumerate(laws.items(), start=2):
+            voted = typical(getattr(self.model, f"log_{name}"), before)
+            priors = np.stack([after(voted, before, odd) for odd in ODDS])
+            parts = [
+                replace(
+                    self.part(
+                        *(np.append(self.model.centre[:1], part.slopes), part.root),
+                        axis=axis,
+                        path=priors + part.log_weight,
+                        log_kappa=part.scales.log_kappa,
+                    ),
+                    related=ALL if part.name == "mean" else LEVELS,
+                )
+                for part in self.model.components()
+            ]
+            if name == "tau":
+                parts = [replace(part, log_sigma=self.model.own_sigma) for part in parts]
+            log_weights, *_ = yield from self.vote("odd tasks", parts, 0.0)
+            found = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
+            self.update(**{f"own_{name}": found})
+
     def vote_tau(self, share):
         """The spread of levels, where they are pooled."""
         if not self.model.has_place or not self.pools_levels:
@@ -652,6 +681,8 @@ class Loop:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
             yield from answers[name](share * self.rest)
+        if not (self.plan.is_private or self.law.of_scores) and self.model.has_place:
+            yield from self.find_odd()
         if with_errors:
             yield from self.errors()
 

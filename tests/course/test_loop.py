@@ -213,8 +213,7 @@ def test_moments_are_of_deviations_in_units_of_the_shape():
     np.testing.assert_allclose(back, slopes, atol=1e-10)
 
 
-@pytest.mark.parametrize("epsilon", [3.0, None])
-def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon):
+def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
     rng = np.random.default_rng(0)
     m = 400
     level = np.where(np.arange(m) % 40 == 0, 50.0, 1.0) * rng.normal(size=m)
@@ -237,6 +236,22 @@ def test_large_shared_slopes_reach_beyond_own_ranges(n, epsilon):
     est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
     est.fit(X[fit], y[fit], task=task[fit])
     assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
+
+
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_other_tasks_tell_whether_a_lone_row_is_noise_or_level(of_rows):
+    """Tasks of five rows differ by their noise, or by their levels; others have one row."""
+    rng = np.random.default_rng(0)
+    n = np.repeat([5, 1], 100)
+    size = np.exp2(rng.uniform(0.0, 5.0, len(n)))
+    size[-1] = 32.0
+    level = rng.normal(size=len(n)) * (1.0 if of_rows else size)
+    task = np.repeat(np.arange(len(n)), n)
+    y = level[task] + rng.normal(size=len(task)) * (size[task] if of_rows else 1.0)
+    y[-1] = 60.0
+    est = PrivateMTL(epsilon=None).fit(rng.normal(size=(len(y), 1)), y, task=task)
+    p = est.predict(np.zeros((1, 1)), task=[len(n) - 1])[0]
+    assert p < 15.0 if of_rows else p > 45.0
 
 
 @pytest.mark.parametrize("says, halvings", [(0.0, (4.0, 5.0)), (1e3, (3.0, 3.01))])
