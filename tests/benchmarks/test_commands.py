@@ -1,4 +1,4 @@
-"""Benchmarks cover all estimators, and results of a release have commands."""
+"""Benchmarks run, and results of a release have commands."""
 
 import importlib
 import itertools
@@ -41,16 +41,12 @@ def test_each_benchmark_runs(name):
     getattr(case, method)(*values)
 
 
-def test_every_estimator_is_in_both_sets():
-    """One that is in neither could become slower, or worse, unseen."""
+def test_errors_of_every_estimator_are_compared():
+    """One that is left out could become worse unseen."""
     whole = {"PerTask", "PrivateSearch", "TaskImputer", "TaskScaler"}  # around models of others
     for name in NAMES:
-        if not hasattr(public(name), "fit"):
-            continue
-        found = re.compile(rf"\b{name}\b").search
-        assert any(map(found, BENCHMARKS)), name
-        if name not in whole and not name.endswith("CV"):
-            assert any(map(found, commits.CELLS)), name
+        if hasattr(public(name), "fit") and name not in whole and not name.endswith("CV"):
+            assert any(map(re.compile(rf"\b{name}\b").search, commits.CELLS)), name
 
 
 @pytest.mark.skipif(not (ROOT / reproduce.RESULTS).is_dir(), reason="needs the sources")

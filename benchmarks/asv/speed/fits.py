@@ -17,14 +17,8 @@ PRIVATE = (
     "PrivateMeanRegMTLClassifier",
 )
 # Tasks, rows of each, features.
-SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
-MANY = {"2000x10x200": (2000, 10, 200), "5000x50x50": (5000, 50, 50)}
-WIDE = {
-    "50x20x200": (50, 20, 200),
-    "10x30x300": (10, 30, 300),
-    "one X, 60x200x300": (60, 200, 300),
-    "one X, 100x500x500": (100, 500, 500),
-}
+SIZE, MANY = (100, 40, 30), (2000, 10, 200)
+WIDE = {"10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300)}
 
 
 class _Fit:
@@ -57,14 +51,6 @@ class School(_Fit):
         self.exact(penalty, *school())
 
 
-class Generated(_Fit):
-    params = [["lowrank", "groupsparse"], list(EXACT)]
-    param_names = ["table", "penalty"]
-
-    def setup(self, table, penalty):
-        self.exact(penalty, *generated(table, 320, 30, 30))
-
-
 class Weak(_Fit):
     """A hundredth of the largest alpha: many iterations."""
 
@@ -89,21 +75,19 @@ class Wide(_Fit):
 
 
 class Private(_Fit):
-    params = [list(PRIVATE), list(SIZES)]
-    param_names = ["estimator", "table"]
+    params, param_names = [list(PRIVATE)], ["estimator"]
 
-    def setup(self, name, size):
-        self.private(name, SIZES[size])
+    def setup(self, name):
+        self.private(name, SIZE)
 
 
 class Many(_Fit):
-    """Private fits of thousands of tasks, a second or more each."""
+    """Private fits of thousands of tasks."""
 
-    params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"], list(MANY)]
-    param_names = ["estimator", "table"]
+    params, param_names = [["DPMetaInit", "PrivateMTL"]], ["estimator"]
     number, repeat, warmup_time = 1, 3, 0.0
 
-    def setup(self, name, size):
-        self.private(name, SIZES["60x20x10"])
+    def setup(self, name):
+        self.private(name, SIZE)
         self.time_fit()  # loads the compiled loops
-        self.private(name, MANY[size])
+        self.private(name, MANY)

@@ -10,7 +10,7 @@ TASKS, ROWS, FEATURES = 4000, 40, 50
 
 
 class Memory:
-    params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
+    params = [["DPMetaInit", "PrivateMTL"]]
     param_names = ["estimator"]
 
     def setup(self, name):

@@ -14,7 +14,9 @@ import skpmtl
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 X, y, task = rng.standard_normal((400, 10)), rng.standard_normal(400), np.repeat(np.arange(20), 20)
-skpmtl.{name}(epsilon=1.0, tasks=range(20), random_state=0).fit(X, y, task=task)
+more = dict(classes=[False, True]) if "{name}".endswith("Classifier") else {{}}
+y = y > 0 if more else y
+skpmtl.{name}(tasks=range(20), random_state=0, **more).fit(X, y, task=task)
 """
 
 
@@ -40,8 +42,8 @@ class Import(_Process):
 class FirstFit(_Process):
     """With an empty cache of numba."""
 
-    params = [["MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
-    param_names = ["estimator"]
+    params, param_names = [["PrivateMTL", "PrivateMTLClassifier"]], ["estimator"]
+    repeat = 2
 
     def time_fit(self, name):
         with tempfile.TemporaryDirectory() as folder:
