@@ -613,21 +613,21 @@ class Loop:
         self.update(root=self.path[int(np.argmax(gain))])
 
     # --------------------------------------------------------------------------------- factor
-    def find_factor(self, share):
+    def factor(self, share):
         yield from factors.find(self, share)
 
-    def find_across(self, share):
+    def across(self, share):
         yield from factors.find_across(self, share)
 
-    def find_spreads(self, share, first=True):
+    def spreads(self, share, first=True):
         if self.model.has_place and self.pools_levels:
             yield from likelihood.find_spreads(self, first)
 
-    def find_exact_spreads(self, share):
-        yield from self.find_spreads(share, first=False)
+    def spreads_exact(self, share):
+        yield from self.spreads(share, first=False)
 
     # --------------------------------------------------------------------------------- groups
-    def find_groups(self, share):
+    def groups(self, share):
         self.found_groups = yield from groups.find(self, share)
 
     def vote_groups(self, share):
@@ -650,37 +650,13 @@ class Loop:
         with_errors = self.plan.has_errors and self.model.has_place
         with_errors = with_errors and self.spent + 2.0 * ERRORS <= 1.0
         self.rest = 1.0 - self.spent - ERRORS * with_errors
-        answers = {
-            "step": self.step,
-            "level": self.level,
-            "relation": self.relation,
-            "factor": self.find_factor,
-            "across": self.find_across,
-            "spreads": self.find_spreads,
-            "spreads exact": self.find_exact_spreads,
-            "groups": self.find_groups,
-            "moment": self.moment,
-            **{
-                f"vote {name}": getattr(self, f"vote_{name}")
-                for name in (
-                    "centre",
-                    "relation",
-                    "sigma",
-                    "ratio",
-                    "tau",
-                    "kappa",
-                    "shape",
-                    "groups",
-                )
-            },
-        }
         course = self.plan.shares(self.model.n_present)
         if self.plan.asks_first and self.model.has_place and (yield from equal.find(self)):
             course = ()
         for name, share in course:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
-            yield from answers[name](share * self.rest)
+            yield from getattr(self, name.replace(" ", "_"))(share * self.rest)
         if not (self.plan.is_private or self.law.of_scores) and self.model.has_place:
             yield from self.find_odd()
         if with_errors:
