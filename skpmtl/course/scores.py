@@ -61,15 +61,15 @@ class ScoreModels:
         self.X = WrittenRows(table)
         self.offsets, self.codes, self.tasks = table.offsets, table.codes, table.tasks
         self.n_classes, self.row_levels = table.n_classes, table.levels
-        self.weights = np.array(table.counts, dtype=float)
+        self.weights = np.asarray(table.counts, dtype=float)
         C = self.n_classes if self.n_classes > 2 else 1
         self.is_free = table.base is None  # of given scores
-        self.given = np.zeros((len(table.y), C)) if self.is_free else np.array(table.base)
+        self.given = np.zeros((len(table.y), C)) if self.is_free else table.base
         if self.n_classes:
             self.kind = LOGISTIC if C == 1 else SOFTMAX
             self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
         else:
-            self.kind, self.y = POISSON, np.array(table.y, dtype=float)
+            self.kind, self.y = POISSON, np.asarray(table.y, dtype=float)
         found = Summaries.of(self.X, self.y, self.offsets, self.weights)
         self.summaries = found.with_repeats(self.X, self.offsets)
         self._placed, self._near, self._deviations, self._information = (), (), None, None
@@ -138,7 +138,7 @@ class ScoreModels:
             middle = model.middle if model.has_place else self.log_rates()
         self.middle = np.broadcast_to(middle, len(mean))
         given = self.given + self.middle[self.codes, None]
-        given = given + np.c_[model.row_effects(self.row_levels)]
+        given += np.c_[model.row_effects(self.row_levels)]
         Z = ScaledRows(self.X, self.codes, model.column_centre, self.scale, self.shift)
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
         self._nested = None

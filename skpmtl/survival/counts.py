@@ -45,8 +45,8 @@ class PeriodRows:
         return found
 
     def nothing(self):
-        """A matrix of this shape without numbers, for checks of what comes with it."""
-        return sparse.csr_array(self.shape)
+        """A matrix without numbers, of a row for each row of X, for checks of what comes with it."""
+        return sparse.csr_array((len(self.data), self.shape[1]))
 
 
 class PiecewiseHazards(PrivateMTL):
@@ -115,18 +115,20 @@ class PiecewiseHazards(PrivateMTL):
     def _read_training(self, X, y, task=None, sample_weight=None):
         if not isinstance(X, PeriodRows):
             return super()._read_training(X, y, task, sample_weight)
-        table, form = super()._read_training(X.nothing(), y, task, sample_weight)
-        return replace(table, X=X), form
+        # A row of the input stands for all of its pairs, which are in its task and order.
+        table, form = super()._read_training(X.nothing(), y, task)
+        exposures, rates = X.periods.rates()
+        offsets = X.periods.starts[table.offsets]
+        return replace(table, X=X, y=rates, weights=exposures, offsets=offsets), form
 
     def passes(self, X, y, entry, ids):
-        """As `rows`, with columns that are written out where they are asked for."""
+        """What `fit` takes: columns that are written out where they are asked for, an event and an
+        id for each row of X, in the order of tasks."""
         order = np.argsort(encode_ids(ids)[0], kind="stable")
         event, time = read_survival(y)
         entry = None if entry is None else np.asarray(entry, dtype=float)[order]
-        periods = Periods(event[order], time[order], entry, self.cuts)
-        rows, _, events, exposures = periods.table()
-        columns = PeriodRows(X[order], periods)
-        return columns, events / exposures, ids[order][rows], exposures
+        columns = PeriodRows(X[order], Periods(event[order], time[order], entry, self.cuts))
+        return columns, event[order].astype(float), ids[order]
 
     def columns(self, X, intervals):
         """Columns of the rows of X in these intervals. -> csr_array"""

@@ -218,8 +218,8 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
             est._planned_report(Population(np.arange(m), est._n_columns(X.shape[1])))
         except ValueError:  # too few tasks for a pooled model, by public numbers
             est.set_params(unseen_task="error")
-        columns, rates, ids, exposures = est.passes(X, y, entry, ids)
-        est.fit(columns, rates, task=ids, sample_weight=exposures)
+        columns, events, ids = est.passes(X, y, entry, ids)
+        est.fit(columns, events, task=ids)
         return _read_off(est)
 
     @classmethod

@@ -8,6 +8,7 @@ from scipy import sparse
 __all__ = ["Periods", "read_cuts", "read_survival", "time_spent"]
 
 _MOST = 50_000_000  # exposures that are not zero, which are held in memory
+_AT_ONCE = 1 << 18  # pairs
 
 
 def read_survival(y):
@@ -112,17 +113,30 @@ class Periods:
         rows = np.searchsorted(self.starts, places, side="right") - 1
         return rows, self.first[rows] + places - self.starts[rows]
 
+    def spent(self, rows, columns):
+        """How long these rows were at risk in these intervals."""
+        if self.is_cox:
+            return np.ones(len(rows))
+        begins = np.concatenate([[0.0], self.ends[:-1]])
+        end = np.minimum(self.time[rows], self.ends[columns])
+        return end - np.maximum(self.entry[rows], begins[columns])
+
     @cached_property
     def exposure(self):
         """csr_array (n, n_intervals)"""
         rows, columns = self.pairs()
-        values = np.ones(len(rows))
-        if not self.is_cox:
-            begins = np.concatenate([[0.0], self.ends[:-1]])
-            values = np.minimum(self.time[rows], self.ends[columns])
-            values -= np.maximum(self.entry[rows], begins[columns])
         shape = len(self.time), len(self.ends)
-        return sparse.csr_array((values, columns, self.starts), shape=shape)
+        return sparse.csr_array((self.spent(rows, columns), columns, self.starts), shape=shape)
+
+    def rates(self):
+        """-> exposures, and events over them, of all pairs"""
+        exposures, rates = np.zeros((2, self.starts[-1]))
+        for first in range(0, len(exposures), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            exposures[some] = self.spent(*self.pairs(some))
+        ended = (self.starts[:-1] + self.which - self.first)[self.event]
+        rates[ended] = 1.0 / exposures[ended]
+        return exposures, rates
 
     def events(self):
         """Numbers of events by interval, (n_intervals,)."""
