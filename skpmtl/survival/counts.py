@@ -45,7 +45,7 @@ class PeriodRows:
         return found
 
     def nothing(self):
-        """A matrix without numbers, of a row for each row of X, for checks of what comes with it."""
+        """A matrix of a row for each row of X without numbers, for checks of what comes with it."""
         return sparse.csr_array((len(self.data), self.shape[1]))
 
 
