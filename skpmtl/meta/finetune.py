@@ -41,8 +41,8 @@ _FAR = 3.0  # lengths of rows to which a mean row counts in a level
 _TOL = 0.05  # precision of modes, in scores
 _TINY = 1e-12  # of the squared length of rows, what a level hides in rounding
 _UNKNOWN = 64.0  # variance of log2 of the scale of all columns, before any row
-# Numbers of rows that a thread works on at a time. 1 << 17, 18, 19, 20 on a busy machine: .32 .24 .23
-# .22 s for 2,000 tasks x 10 x 200, and 5.3 4.6 4.8 4.6 s for 5,000 x 50 x 50.
+# Numbers of rows that a thread works on at a time. 1 << 17, 18, 19, 20 on a busy machine: .32 .24
+# .23 .22 s for 2,000 tasks x 10 x 200, and 5.3 4.6 4.8 4.6 s for 5,000 x 50 x 50.
 _BLOCK = 1 << 18
 
 
