@@ -446,7 +446,9 @@ def effects_picture(estimator, columns, path):
         unit = f"the score of {columns.classes[1]!r}" if two else "scores"
     axes.set(xlabel=f"effect on {unit} of one scale of a number, or of a category")
     known = found["std_error"].notna().any()
-    axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
+    axes.set_title(
+        "Effects that tasks share, " + ("95 % intervals" if known else "errors not known")
+    )
     save_picture(figure, path)
     return ""
 
