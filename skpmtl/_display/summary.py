@@ -287,13 +287,10 @@ class Summarised:
             "They are the middle of votes on coarse grids, which give no intervals of slopes; the "
             "others are wide, since they hold what single tasks may have."
         )
-        of_rows = (
-            ", and the residual by what a model of a task alone leaves of its rows."
-            if self.billboard_.row_variance is not None
-            else "; the residual is the middle of a vote on powers of two, and what it may be off "
-            "is in the other intervals."
+        squares = (
+            "They were measured by the squares that the standard errors need, and the residual by "
+            "what a model of a task alone leaves of its rows."
         )
-        squares = f"They were measured by the squares that the standard errors need{of_rows}"
         source = squares if found.measured else votes
         if self.billboard_.profiles is not None:
             named = "factors and the residual" if found.measured else "levels, factors and residual"

@@ -664,9 +664,9 @@ class Loop:
 
     def errors(self):
         """Standard errors of what tasks have in common, see `skpmtl.course.errors`."""
-        if not self.plan.is_private:
-            sums, _ = yield from self.ask(errors.RowSquares(), 0.0)
-            self.update(row_variance=errors.variance_of_rows(self.model, sums))
+        private = self.plan.is_private
+        sums, noise = yield from self.ask(errors.RowSquares(private), errors.OF_ROWS * private)
+        self.update(row_variance=errors.variance_of_rows(self.model, sums, noise))
         question = errors.question_about(self.model, self.plan)
         *first, last = errors.rounds_of(self.plan)
         for shares in first:

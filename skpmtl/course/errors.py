@@ -39,15 +39,17 @@ OF_SCORES, OF_SQUARES = 1.5, 0.1
 BEYOND = 1.0  # mean of an exponential tail beyond any point, in standard deviations
 CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
 LEAST_DOF = 4.0  # of a variance: a smaller one than has these is taken for the noise that hides it
+STEADY, HEAVY = 4.0, 3.0  # of rows: degrees of freedom that weigh half, and the longest pair
 OF_CELL = 0.5  # of the variance of rows, voted to be from half to twice it: half of the way up
 _ALONE = 1e-9  # of information that other tasks have, too
 _NOTHING, _UNTOLD = 1e-10, 1e-6  # of the largest information, and its root: rounding
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
     {"information": 0.10 * ERRORS},
-    {"information": 0.13 * ERRORS, "square": 0.07 * ERRORS},
-    {"score": 0.30 * ERRORS, "square": 0.15 * ERRORS, "information": 0.25 * ERRORS},
+    {"information": 0.11 * ERRORS, "square": 0.06 * ERRORS},
+    {"score": 0.30 * ERRORS, "square": 0.13 * ERRORS, "information": 0.22 * ERRORS},
 )
+OF_ROWS = 0.08 * ERRORS  # of the squares of rows, which are asked first
 # Without a budget: two have the spread that the one before shows, and the last is at the estimate.
 EXACT: tuple[dict[str, float], ...] = (
     dict.fromkeys(ROUNDS[-1], 0.0),
@@ -59,35 +61,60 @@ EXACT: tuple[dict[str, float], ...] = (
 
 @dataclass
 class RowSquares(Question):
-    """What rows of tasks have beside any level and slopes, without a budget only: no bound.
+    """What rows of tasks have beside any level and slopes.
 
-    A task sends the sum of squares of its residuals, in units, about a model of its own, and their
-    degrees of freedom; none of both where its rows leave none. The sums of these two are released,
-    and of their products.
+    A task sends the sum of squares of its residuals about a model of its own, and their degrees of
+    freedom; none of both where its rows leave none. With a budget both are divided by these degrees
+    and `STEADY` more, and by `HEAVY`, squares also by the variance of the vote; the sums of these
+    two are released. Without one those of their products are, too, and there is no bound.
     """
 
     kind = "row squares"
+    size, length, spread = 2, 1.0, math.sqrt(2.0)  # none of both is negative
+    clipped: bool = True
 
     def answer(self, tasks, model):
-        return np.stack(tasks.squares_of_rows(model), axis=1)
+        sent = np.stack(tasks.squares_of_rows(model), axis=1)
+        if self.clipped:
+            sent /= HEAVY * (sent[:, 1:] + STEADY)
+            sent[:, 0] /= model.middle_sigma**2
+        return sent
 
     def bounded(self, sent):
+        if self.clipped:
+            sent = np.maximum(np.array(sent, dtype=float), 0.0)
+            clip_rows(sent, 1.0)
         return sent
 
     def total(self, sent):
-        return np.concatenate([sent.sum(axis=0)[None], sent.T @ sent])
+        total = sent.sum(axis=0)
+        return total if self.clipped else np.concatenate([total[None], sent.T @ sent])
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0):
+        return (2,), {"clipped": True}
 
 
-def variance_of_rows(model, sums):
+def variance_of_rows(model, sums, noise):
     """Of rows about the model of their task, and the standard deviation of its error.
 
-    The ratio of the sums has the error of a ratio over tasks, whose noise may differ, and at least
-    that of normal rows. The vote, of the same rows, counts as one degree of freedom.
+    Without a budget the ratio of the sums has the error of a ratio over tasks, whose noise may
+    differ, and at least that of normal rows; the vote, of the same rows, counts as one degree of
+    freedom. With one the ratio has the error of the noise and of normal rows, and the vote is a
+    normal prior.
 
     -> ndarray (2,), in units of the input
     """
+    voted = model.middle_sigma**2
+    if noise:
+        squares, dof = sums
+        dof = max(dof, noise)
+        ratio = max(squares, 0.0) / dof
+        known = 1.0 / ((1.0 + ratio**2) * (noise / dof) ** 2 + 2.0 / (HEAVY * dof))
+        error = 1.0 / math.sqrt(known + OF_CELL**-2)
+        return model.unit**2 * voted * np.array([error**2 * (ratio * known + OF_CELL**-2), error])
     (squares, dof), *products = sums
-    variance = (squares + model.middle_sigma**2) / (dof + 1.0)
+    variance = (squares + voted) / (dof + 1.0)
     by = np.array([1.0, -variance]) / (dof + 1.0)
     error = by @ np.array(products) @ by
     error = max(error, min(2.0 / (dof + 1.0), OF_CELL**2) * variance**2)
@@ -201,7 +228,7 @@ class Errors(Question):
         }
 
     @classmethod
-    def wire(cls, d):
+    def wire(cls, d, loss="squared", n_classes=0):
         public = {"mean": [(d + 1,)], "deviations": [(d + 1,)], "whiten": [(d + 1, d + 1)]}
         public |= dict.fromkeys(("kappa", "sigma", "tau", "longest", "largest"), Real)
         return ((d + 1) * (d + 3),), {**public, "clipped": True}
@@ -259,7 +286,8 @@ def whitened(model, question, sums, noise):
         part * question.longest * stretch @ (sums["square"] - noise["square"] * one) @ stretch.T
     )
     by = _from_whitened(following)
-    spread = by @ _moments(model, following, square - np.outer(score, score), one)[0] @ by.T
+    spread = _moments(model, following, square - np.outer(score, score), one)[0]
+    spread = by @ _positive(spread) @ by.T
     kappa, tau = float(np.trace(spread[1:, 1:])), math.sqrt(spread[0, 0])
     if not question.clipped:
         return replace(following, kappa=kappa, tau=tau)
@@ -389,7 +417,10 @@ def effects(model, question, sums, noise):
     unsure = OF_CELL if model.row_variance is None else np.divide(*model.row_variance[::-1])
     by_rows = unsure * np.maximum(np.einsum("ij,jk,ik->i", to, of_rows, to), 0.0)
     doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2 + by_rows**2)
-    return Found(effect, covariance, dof, to @ spread @ to.T, doubt)
+    # The nearest matrix that is one of covariances has larger variances than what was measured.
+    nearest, variance = to @ _positive(spread) @ to.T, np.einsum("ij,jk,ik->i", to, spread, to)
+    less = np.sqrt(np.maximum(variance, 0.0) / np.maximum(np.diag(nearest), 1e-300))
+    return Found(effect, covariance, dof, nearest * np.outer(less, less), doubt)
 
 
 def _told(model, question):
@@ -406,9 +437,14 @@ def _moments(model, question, square, information):
     and I G I: in whitened coordinates, where I is about one for every task, G follows from their
     difference.
 
-    -> covariance (k, k), I^-1 square I^-1 (k, k), both in whitened coordinates
+    -> G (k, k), I^-1 square I^-1 (k, k), both in whitened coordinates
     """
     inverse = _inverse(information)
     square = inverse @ square @ inverse
-    values, vectors = np.linalg.eigh(_expected(model, question) + square - inverse)
-    return (vectors * np.maximum(values, 0.0)) @ vectors.T, square
+    return _expected(model, question) + square - inverse, square
+
+
+def _positive(matrix):
+    """The nearest matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -23,7 +23,7 @@ from ..tables.relation import read_relation
 from ..task.nested import LevelEffects
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
-from .errors import Errors
+from .errors import Errors, RowSquares
 from .groups import GroupStep
 from .personal import bounded
 from .plan import GROUPS, STRUCTURES, HierarchicalPlan
@@ -246,7 +246,9 @@ class Hierarchical(HasCovariates, BaseMTL):
         specs = query_specs(d, self.loss, population.n_classes, rank, *n_levels)
         if self._n_groups():
             specs[GroupStep.kind] = GroupStep.spec(d)
-        return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
+        if self.standard_errors:
+            specs |= {kind.kind: kind.spec(d) for kind in (RowSquares, Errors)}
+        return specs
 
     def _personalize_table(self, table):
         if not self._classification:

@@ -15,6 +15,8 @@ factor   deviation of the level, in -1 ... 1, in the block 2
 across   mean deviations of rows by their level of a       2
          factor across tasks, in a ball of 1; once weights
 moment   u u' of a unit deviation u                         root of 2
+row      squares of what its own model leaves of its rows,  root of 2
+squares  and their degrees of freedom, in a ball of 1
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
 ======== ================================================= ==========================
