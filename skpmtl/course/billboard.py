@@ -268,15 +268,15 @@ class HierarchicalBillboard(OfModels):
         """What the levels of tasks are moved by, in units, by the factor above them: (n,), or 0."""
         return 0.0 if self.above is None else self.above.of(tasks)
 
-    def row_effects(self, row_levels, rows=slice(None)):
+    def row_effects(self, row_levels):
         """What the targets of rows are moved by, in units of y, by the factor across tasks."""
-        return 0.0 if self.across is None else self.unit * self.across.of(row_levels, rows)
+        return 0.0 if self.across is None else self.unit * self.across.of(row_levels)
 
-    def row_doubt(self, row_levels, rows=slice(None)):
+    def row_doubt(self, row_levels):
         """Variance of `row_effects`, in units of y: (n,); that of omega for a new level, or 0."""
         if self.across is None or self.across.spread is None:
             return 0.0
-        return (self.unit * self.across.doubt_of(row_levels, rows)) ** 2
+        return (self.unit * self.across.doubt_of(row_levels)) ** 2
 
     def level_doubt(self, tasks):
         """Variance of what a factor adds to the levels of tasks without rows, in units of y: (n,).

@@ -412,9 +412,9 @@ def _vectorise(function, *arguments):
     return np.array(values).reshape(arguments[0].shape)[()]
 
 
-def _increasing_root(function, start, step=1.0):
+def _increasing_root(function, start):
     """Root of an increasing function on the line: walk away from `start`, then bracket."""
-    low = high = start
+    low, high, step = start, start, 1.0
     while function(low) > 0:
         high, low, step = low, low - step, 2.0 * step
     step = 1.0
