@@ -81,6 +81,16 @@ def test_errors_and_spreads_have_the_unit_of_the_target():
         np.testing.assert_allclose(found, unit * spreads, rtol=part, atol=part * unit)
 
 
+def test_spreads_of_slopes_have_the_unit_of_their_column():
+    (X, y, task), _ = table(80, 0)
+    unit, est = np.array([8.0, 1.0, 0.25]), PrivateMTL(epsilon=None)
+    one, other = (
+        est.fit(rows, y, task=task).summary().variance_frame().loc[["x0", "x1", "x2"], "std"]
+        for rows in (X, unit * X)
+    )
+    np.testing.assert_allclose(unit * other, one, rtol=1e-6)
+
+
 def test_a_public_start_moves_effects_and_no_errors():
     (X, y, task), _ = table(200, 0)
     start = {"coef": [1.0, 2.0, 0.0], "intercept": 0.25}

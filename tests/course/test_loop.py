@@ -69,6 +69,15 @@ def test_what_is_within_the_bound_stays_as_it_is(question):
     assert found.any()
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_moments_of_two_tasks_are_as_far_apart_as_stated(d):
+    question = queries.Moment(np.zeros(d + 1), np.eye(d))
+    sent = np.concatenate([np.zeros((1, d)), 9e9 * np.eye(d)])
+    each = [question.total(one) for one in question.bounded(sent)[:, None]]
+    apart = max(np.linalg.norm(one - other) for one in each for other in each)
+    assert apart == pytest.approx(question.spread, rel=1e-9)
+
+
 @pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
 def test_a_question_travels_as_public_numbers(question):
     """As text and arrays, within what the study knows of it; any other model is refused."""

@@ -60,6 +60,15 @@ def test_shares_are_those_without_the_scores_that_are_given(which):
         np.testing.assert_allclose(found, wanted, atol=0.05)
 
 
+def test_information_of_a_row_is_the_variance_of_its_class():
+    est, (X, y, task) = estimator("two", 3.0), table("two")
+    models = ScoreModels(est._encoded(read_training(est, X, y, task)[0], np.arange(2))[0])
+    plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 60, D, 1, "squared", 2)
+    away, information = models.row_deviations(Loop(plan).model)
+    mean = models.y - away * information
+    np.testing.assert_allclose(information, mean * (1.0 - mean), rtol=1e-9)
+
+
 def test_levels_of_classes_are_about_the_public_model():
     """Of log-odds near -3, of which the shares alone know as well."""
     X, _, task = table("two", m=200, n=20)
