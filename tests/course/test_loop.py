@@ -22,7 +22,7 @@ from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.mechanisms import std_of
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import at_least, before_tau, bump
+from skpmtl.task.priors import after, at_least, before_tau, bump, ends, middle
 from tests.helpers.sites import drive
 
 
@@ -162,6 +162,15 @@ def test_without_a_place_the_public_range_has_one():
 
 
 # --------------------------------------------------------------------------- how sums are read
+@pytest.mark.parametrize("coverage", [0.0, 0.5, 0.9])
+def test_ends_of_an_even_vote_are_as_far_from_its_middle(coverage):
+    octaves, before = np.arange(-3.0, 4.0), np.zeros(7)
+    known = after(-0.7 * np.abs(octaves), before), before - np.log(7.0), 3.0 * 2.0**octaves
+    low, high = ends(*known, coverage)
+    assert middle(*known) == pytest.approx(np.sqrt(low * high), rel=1e-9)
+    assert (high > 1.1 * low) == (coverage > 0.0)
+
+
 def test_falling_is_isotonic_regression():
     x = np.random.default_rng(0).normal(size=30)
     np.testing.assert_allclose(falling(x), isotonic_regression(x, increasing=False).x)
