@@ -133,7 +133,9 @@ def sums_of_records(table, weights, block, what, public):
 
 def _of_records(X, what, scale, centre, reach, number):
     if what == "scales":
-        octaves = np.log2(np.abs(X)) - np.log2(scale)
-        # 0 says nothing of a scale that may be anything.
-        return np.where(octaves > -np.inf, octaves - FAR_BIAS, 0.0) / (reach * len(scale) ** 0.5)
+        octaves = np.log2(np.abs(X))
+        octaves -= np.log2(scale) + FAR_BIAS
+        octaves[~(octaves > -np.inf)] = 0.0  # which says nothing of a scale that may be anything
+        octaves /= reach * math.sqrt(len(scale))
+        return octaves
     return X - centre if what == "means" else (X - centre) ** 2
