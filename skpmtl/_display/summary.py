@@ -284,8 +284,9 @@ class Summarised:
         others = std[len(names) :] ** 2
         columns = variance_columns(covariance, names, others, np.transpose(ends))
         votes = (
-            "They are the middle of votes on coarse grids, which give no intervals of slopes; the "
-            "others are wide, since they hold what single tasks may have."
+            "Tasks voted for them on coarse grids, and they are the middle of the votes: there are "
+            "no intervals of slopes; the others are wide, since they hold what single tasks may "
+            "have."
         )
         squares = (
             "They were measured by the squares that the standard errors need, and the residual by "

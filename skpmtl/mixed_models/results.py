@@ -643,7 +643,8 @@ class _Estimated:
         if covariance is not None:
             return covariance, dof, words
         if self.family != "gaussian" and not self.estimator._has_found_nothing():
-            words = f"Fits with family={self.family!r} and a budget have no standard errors."
+            words = f"Fits with family={self.family!r} and a budget have no standard errors: how "
+            words += "far effects may be off is not known."
         raise ValueError(words)
 
     def components(self, coverage):
