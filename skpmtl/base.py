@@ -17,9 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from scipy.special import log_expit, log_softmax
-from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
@@ -172,7 +170,7 @@ class TaskIndexed(Documented, BaseEstimator):
             seen["_population_"], seen["tasks_"] = population, population.tasks
             seen["_idle_"] = table.absent
             self._become({**seen, "_form_": form, **fitted})
-            warn_of_little(self, fitted, table)
+            warn_of_little(self, fitted)
         except BaseException as error:
             self._undo(error, before)
             raise
@@ -341,21 +339,13 @@ class TaskIndexed(Documented, BaseEstimator):
         return tags
 
 
-# Standard errors of a correlation of levels and slopes from which on fits without a budget say so:
-# 3 of 16 public tables, on which mixed models are 15 to 23 % better; without any it was .1 to 2.2.
-_FAN, _PLAIN, _FAINT = 4.0, 0.5, 0.05
-
-
-def warn_of_little(est, fitted, table):
+def warn_of_little(est, fitted):
     """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales.
 
-    It follows from the billboard and from parameters alone; without a budget from models, too.
+    It follows from the billboard and from parameters alone.
     """
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
-    if report is None or report.notes.get("reason") == ALONE:
-        return
-    if report.guarantee == "none":
-        _warn_of_fans(est, fitted, board, table)
+    if report is None or report.notes.get("reason") == ALONE or report.guarantee == "none":
         return
     remedy = "a larger epsilon, or more tasks"
     wants_mean = getattr(est, "unseen_task", None) == "mean"
@@ -390,47 +380,6 @@ def warn_of_little(est, fitted, table):
     else:
         return
     warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())
-
-
-def _varies_within(table, column):
-    """Whether a column has two values in any task."""
-    x = table.X[:, [column]]
-    x = (x.toarray() if sparse.issparse(x) else x)[table.places, 0]
-    return (x != np.repeat(x[table.offsets[:-1]], np.diff(table.offsets))).any()
-
-
-def _warn_of_fans(est, fitted, board, table):
-    """`LittleFoundWarning` where levels and slopes of tasks are plainly correlated, by ranks."""
-    model = getattr(board, "loss", None) == "squared" and not board.n_classes
-    centre = getattr(board, "column_centre", None) if model else None
-    if centre is None or not board.has_place or not (_looks_for_place(est) and _seeks_slopes(est)):
-        return
-    slopes, few = fitted["coef_"], 3
-    if len(slopes) <= few or getattr(est, "relation", None) is not None:
-        return
-    level = fitted["intercept_"] + slopes @ centre
-    # Spreads that no prediction shows, of slopes that are equal, say nothing.
-    seen = np.minimum(level.std(), slopes.std(axis=0) * board.column_scale) > _FAINT * board.unit
-    level, slopes = rankdata(level), rankdata(slopes[:, seen], axis=0)
-    level, slopes = level - level.mean(), slopes - slopes.mean(axis=0)
-    r = level @ slopes / (len(level) * level.std() * slopes.std(axis=0))
-    r = r.clip(2.0 / len(level) - 1.0, 1.0 - 2.0 / len(level))
-    plain = np.minimum(abs(r) / _PLAIN, abs(np.arctanh(r)) * math.sqrt(len(slopes) - few) / _FAN)
-    for j in np.argsort(-plain):
-        if plain[j] <= 1.0:
-            return
-        k = np.flatnonzero(seen)[j]
-        if not _varies_within(table, k):  # its slopes are a part of the level
-            continue
-        warnings.warn(
-            f"Levels of tasks and their slopes of {est.coef_names_[k]!r} have a correlation of "
-            f"{r[j]:.2f}, which this model leaves out. Remedies: mixed(formula, epsilon=None) with "
-            "a term (x | task), which has it, or another scale of the target, such as its "
-            "logarithm.",
-            LittleFoundWarning,
-            stacklevel=users_line(),
-        )
-        return
 
 
 def _looks_for_place(est):

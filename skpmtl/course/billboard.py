@@ -50,6 +50,9 @@ class HierarchicalBillboard(OfModels):
         (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns.
     root : ndarray (d, d)
         Root of the shape of slopes, which has trace one; zeros where they are equal.
+    origin : ndarray (d,)
+        Where levels and slopes are independent, in scaled columns: a correlation of both is a place
+        of the columns at which it is none.
     own_sigma, own_tau : ndarray or None
         Log weights of sigma and tau in the posterior of a task, where it was learnt how many tasks
         are unlike the others; None: those of all.
@@ -126,6 +129,7 @@ class HierarchicalBillboard(OfModels):
     column_centre: np.ndarray | None = None
     scale_variance: np.ndarray | None = None
     root: np.ndarray | None = None
+    origin: np.ndarray | None = None
     log_kappa: np.ndarray | None = None
     log_sigma: np.ndarray | None = None
     own_sigma: np.ndarray | None = None
@@ -170,6 +174,7 @@ class HierarchicalBillboard(OfModels):
     }
     added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
     added += ("spread", "spread_doubt", "row_variance", "moved", "profiles", "own_sigma", "own_tau")
+    added += ("origin",)
 
     def __post_init__(self):
         d = self.n_features
@@ -179,6 +184,7 @@ class HierarchicalBillboard(OfModels):
             "column_centre": lambda: np.zeros(d),
             "scale_variance": lambda: np.array([OCTAVES**2, 0.0]),
             "root": lambda: self.flat,
+            "origin": lambda: np.zeros(d),
             "log_kappa": lambda: self.law.log_kappa,
             "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: self.law.before_tau(self.tau),
@@ -355,6 +361,7 @@ class HierarchicalBillboard(OfModels):
         yield "root", self.root, [(d, d)]
         if not self.slopes_are_equal and abs(np.sum(self.root**2) - 1.0) > 1e-6:
             raise ValueError("its shape of slopes does not have trace one")
+        yield "origin", self.origin, [(d,)]
         yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
@@ -445,11 +452,15 @@ class HierarchicalBillboard(OfModels):
 
     @property
     def level_spread(self):
-        """Typical spread of levels, in units of y: measured with `spread`, otherwise that of the
-        vote, without the part that stays flat for tasks unlike the others."""
+        """Typical spread of levels at the centres of columns, in units of y: measured with
+        `spread`, otherwise that of the votes, without the part that stays flat for tasks unlike the
+        others."""
         if self.spread is not None:
             return float(np.sqrt(self.spread[-1, -1]))
-        return self.unit * self.middle_tau
+        if not self.origin.any():
+            return self.unit * self.middle_tau
+        of_slopes = self.origin @ spreads.of_slopes(self) @ self.origin
+        return self.unit * math.sqrt(self.middle_tau**2 + of_slopes)
 
     @property
     def factors_of_rows(self):

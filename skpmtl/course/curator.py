@@ -22,6 +22,8 @@ from ..task.priors import (
     before_sigma,
     bump,
     candidates,
+    middle,
+    narrower,
     normalised,
     typical,
 )
@@ -57,6 +59,10 @@ HALVINGS = 10  # of a unit that is the width of the window: down to a thousandth
 # middle of six halvings); errors are up to 1.13 times as large where tasks of one row are pooled.
 OPEN, SURELY = 14.0, 3.0
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
+# Of where levels and slopes are independent: in log evidence, and in spreads of levels.
+ORIGIN_STEPS, LEAST_GAIN, LEAST_STEP = 20, 0.05, 0.01
+MOST_PRODUCTS = 1 << 22  # of columns in all tasks, for likelihoods: 100 MB
+CORRELATIONS = 0.0, 0.3, 0.5, 0.7, 0.85, 0.95  # of levels and slopes, which are voted on
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
@@ -463,7 +469,7 @@ class Loop:
         root = model.root if root is None else root
         path = np.zeros((2, 1)) if path is None else path
         related = ALL if centre[..., 1:].any() or centre is model.centre else LEVELS
-        return queries.Part(centre, root, *scales, axis, path, related)
+        return queries.Part(centre, root, model.origin, *scales, axis, path, related)
 
     @property
     def log_kappa(self):
@@ -619,6 +625,93 @@ class Loop:
         _, gain, _ = yield from self.vote("shape", queries.separate(path), share, falls_from=None)
         gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
+
+    # --------------------------------------------------------------------------------- origin
+    def regression(self):
+        """R, with which an origin -g'R follows from how levels go with slopes in directions in
+        which slopes vary; g is of length one where slopes without a preferred direction say all of
+        levels. -> R, spreads of levels and slopes"""
+        model = self.model
+        kappa = middle(model.log_kappa, self.law.log_kappa, model.kappa)
+        return model.middle_tau / math.sqrt(kappa) * self.d * model.root, model.middle_tau, kappa
+
+    def origin(self, share):
+        """The direction in which levels follow slopes, shrunk by its noise (James-Stein)."""
+        if not self.model.has_place:
+            return
+        R, tau, kappa = self.regression()
+        found, noise = yield from self.ask(queries.OriginStep(R), share)
+        kept = max(0.0, 1.0 - self.d * noise**2 / max(found @ found, 1e-300))
+        towards = found @ R
+        size = math.sqrt(kappa) * np.linalg.norm(towards @ self.model.root)
+        self.towards = -kept * tau / max(size, 1e-300) * towards
+
+    def vote_origin(self, share):
+        """How far levels follow slopes: their correlation in this direction."""
+        if not self.model.has_place:
+            return
+        model, parts = self.model, []
+        before = self.law.before_tau(model.tau)
+        voted = typical(model.log_tau, before)
+
+        def left(rho):
+            return after(narrower(voted, model.tau, math.sqrt(1.0 - rho**2)), before)
+
+        for rho in CORRELATIONS:
+            part = self.part(log_kappa=model.log_kappa)
+            parts.append(replace(part, origin=rho * self.towards, log_tau=left(rho)))
+        n = len(parts) - 1
+        half = np.append(math.log(n), np.zeros(n))
+        log_weights, *_ = yield from self.vote(
+            "origin", queries.separate(parts), share, log_prior=half
+        )
+        rho = float(np.exp(log_weights) @ CORRELATIONS)
+        self.update(origin=rho * self.towards, log_tau=left(rho))
+
+    def origin_exact(self, share):
+        """Without a budget: the regression of levels on slopes of largest evidence, by scoring.
+
+        It has the prior N(0, 1), and the spread of levels about it is voted on after every step.
+        Of its evidence, with the Occam factor, follows whether it is taken. Other numbers are then
+        learnt again, and spreads of largest restricted likelihood taken where they have more
+        evidence than votes.
+        """
+        if not self.model.has_place:
+            return
+        before, R, best = self.model, self.regression()[0], -math.inf
+        question, none = queries.ExactOrigin(R), None
+        g = step = np.zeros(self.d)
+        for _ in range(ORIGIN_STEPS):
+            known = self.model
+            self.update(origin=-(g + step) @ R)
+            if none is not None:
+                yield from self.vote_tau(0.0)
+            found, _ = yield from self.ask(question, 0.0)
+            value = found[0, 0] - 0.5 * np.sum((g + step) ** 2)
+            none = value if none is None else none
+            if value < best:
+                self.model, step = known, 0.5 * step
+                if np.abs(step).max() < LEAST_STEP:
+                    break
+                continue
+            g, gained, best = g + step, value - best, value
+            if gained < LEAST_GAIN:
+                break
+            H = np.eye(self.d) + found[2:, 1:]
+            step = np.linalg.solve(H, found[0, 1:] - g)
+        if best - none < 0.5 * np.linalg.slogdet(H)[1]:
+            self.model = before
+            return
+        yield from self.exact_steps(self.pooled, related=self.is_related)
+        yield from self.vote_sigma(0.0)
+        yield from self.vote_tau(0.0)
+        yield from self.vote_kappa(0.0)
+        if self.plan.n_tasks * (self.d + 1) ** 2 > MOST_PRODUCTS:
+            return
+        voted, of_votes = self.model, (yield from self.ask(question, 0.0))[0]
+        yield from likelihood.find_spreads(self, first=True)
+        if (yield from self.ask(question, 0.0))[0][0, 0] < of_votes[0, 0]:
+            self.model = voted
 
     # --------------------------------------------------------------------------------- factor
     def factor(self, share):

@@ -186,7 +186,7 @@ class Errors(Question):
         tasks = tasks.about(PublicInit(self.mean[None, :d], self.mean[d:]))
         one = np.zeros(1)
         grids = (np.array([value]) for value in (self.tau, self.kappa, self.sigma))
-        bare = replace(model, middle=0.0, centre=np.zeros(d + 1), init=None)
+        bare = replace(model, middle=0.0, centre=np.zeros(d + 1), origin=np.zeros(d), init=None)
         scales = priors.Scales(one, one, one, *grids, model.log_ratio)
         score, information = tasks.information(bare, scales)
         to = self.whiten * self.deviations
@@ -238,7 +238,7 @@ def question_about(model, plan):
     """The first `Errors` of a released model with pooled levels."""
     part, d = model.components()[-1], model.n_features
     kappa = priors.middle(model.log_kappa, priors.before_kappa(), part.scales.kappa)
-    sigma, tau = model.row_spread, model.middle_tau
+    sigma, tau = model.row_spread, model.level_spread / model.unit
     shape = np.maximum(np.sum(model.root**2, axis=1), 1.0 / d)
     deviations = np.append(tau, np.sqrt(kappa * shape))
     mean = model.mean if model.init is None else model.mean - model.init.joined(True)[0]

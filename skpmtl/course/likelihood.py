@@ -57,7 +57,7 @@ class LikelihoodStep(Question):
     def sums(self, tasks, model):
         """Log determinant, number of rows, and F' V^-1 F with y behind beta, as one vector."""
         tasks._place(model)
-        key = *tasks._placed, model.root
+        key = *tasks._placed, model.root, model.origin
         if tasks.products is None or not same(tasks.products[0], key):
             tasks.products = key, _Products(tasks, model)
         return tasks.products[1].at(*self.ratios)

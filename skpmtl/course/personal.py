@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..tables.table import WrittenRows, blocks_of, differences, row_dots
+from ..tables.table import WrittenRows, blocks_of, differences, row_dots, row_products
 from ..task import priors
 from ..task.nested import (
     LevelEffects,
@@ -15,6 +15,7 @@ from ..task.nested import (
     log_evidence,
     log_evidence_by,
     moved,
+    of_origin,
 )
 from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
@@ -59,8 +60,11 @@ class TaskModels:
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
         key = *key, model.across and model.across.effects, model.ratio, model.slopes_are_equal
-        if same(key, self._placed):
-            return
+        if not same(key, self._placed):
+            self._place_rows(model, key)
+        self.near_mean = self.rows[0][2] - model.origin
+
+    def _place_rows(self, model, key):
         self._placed, self._shapes = key, []
         self.constant = self.summaries.x_std == 0.0
         if model.slopes_are_equal:
@@ -80,19 +84,19 @@ class TaskModels:
         middle = model.middle if model.has_place else 0.0
         y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
         rows = TaskRows.of(Z, y, self.offsets, self.counts)
-        self.near_mean = bounded(rows.x_mean) if model.fit_intercept else rows.x_mean
-        self.rows = [(rows, np.zeros(len(rows.n)), self.near_mean)]
+        near_mean = bounded(rows.x_mean) if model.fit_intercept else rows.x_mean
+        self.rows = [(rows, np.zeros(len(rows.n)), near_mean)]
         if self.subgroups is not None:
             known = Z, y, self.offsets, self.table.counts
             for ratio in model.ratio[1:]:
                 found, log_root = self.subgroups.rows(*known, ratio)
-                near = self.near_mean + (found.x_mean - rows.x_mean)
+                near = near_mean + (found.x_mean - rows.x_mean)
                 self.rows.append((found, log_root, near))
             self.subgroup_means = self.subgroups.means(np.c_[Z, y], self.table.counts)
         # What the mean model sees of a mean row, less what the task does, in scales of its own.
         self.apart = None
         if model.fit_intercept and model.scale_variance.any():
-            self.apart = model.seen(self.summaries.x_mean) - self.near_mean
+            self.apart = model.seen(self.summaries.x_mean) - near_mean
 
     def _place_levels(self, model):
         """The same where slopes are equal: in released units, and the rows are only read."""
@@ -103,7 +107,7 @@ class TaskModels:
         self.scale = np.broadcast_to(model.column_scale, rows.x_mean.shape)
         doubt = max(model.scale_variance.sum(), SURE)
         self.scale_variance = np.broadcast_to(doubt, rows.x_mean.shape)
-        self.unit, self.near_mean, self.apart = np.full(len(rows.n), model.unit), rows.x_mean, None
+        self.unit, self.apart = np.full(len(rows.n), model.unit), None
         self.rows = [(rows, np.zeros(len(rows.n)), rows.x_mean)]
 
     def level_products(self, model, ratio, some):
@@ -119,20 +123,24 @@ class TaskModels:
         """
         self._place(model)
         as_rows = joined or self.constant
-        same_shape = None
+        same_shape, seen = None, (np.array(joined), model.origin)
         for known, how, found in self._shapes:
             if np.array_equal(known, root):
-                if how == joined:
+                if same(how, seen):
                     return found
                 same_shape = found
+        near = [near - model.origin for *_, near in self.rows]
         if same_shape is None:
             found = [
-                RatioPart(Decomposition(rows, root, near, as_rows), log_root)
-                for rows, log_root, near in self.rows
+                RatioPart(Decomposition(rows, root, mean, as_rows), log_root)
+                for (rows, log_root, _), mean in zip(self.rows, near, strict=True)
             ]
         else:
-            found = [part._replace(dec=part.dec.with_mean_rows(as_rows)) for part in same_shape]
-        self._shapes = [(root, joined, found), *self._shapes][:4]
+            found = [
+                part._replace(dec=part.dec.with_mean_rows(mean, as_rows))
+                for part, mean in zip(same_shape, near, strict=True)
+            ]
+        self._shapes = [(root, seen, found), *self._shapes][:4]
         return found
 
     def around(self, model, centre, related=ALL, some=slice(None)):
@@ -142,9 +150,12 @@ class TaskModels:
         """
         tasks = self.tasks[some]
         level, slopes = centre[0] + model.effects_of(tasks), centre[1:]
+        at_origin = model.origin @ model.centre[1:]
         if model.relation is not None and related != NOTHING:
             own = model.relation.centres(tasks, model.related)
             level, slopes = level + own[:, 0], slopes + own[:, 1:] * (related == ALL)
+            at_origin = at_origin + row_dots(own[:, 1:], model.origin)
+        level = level + at_origin
         if self.apart is not None:
             apart = self.apart[some]
             level = level + row_dots(apart, slopes)
@@ -178,8 +189,8 @@ class TaskModels:
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales())
         parts = self.decomposition(model, model.root, joined=False)
-        key = *self._placed, model.log_sigma, model.log_tau, model.root, near
-        key = *key, model.related, model.above and model.above.effects, model.log_ratio
+        key = *self._placed, model.log_sigma, model.log_tau, model.root, model.origin
+        key = *key, near, model.related, model.above and model.above.effects, model.log_ratio
         if not same(key, self._near):
             self._near = key
             self._gains = gains(parts, *self.around(model, near), model.scales())
@@ -203,10 +214,19 @@ class TaskModels:
         self._deviations = model, found
         return found
 
+    def of_origin(self, model):
+        """Scores of where levels and slopes are independent: see `posterior.of_origin`. (m, d)"""
+        dec = self.decomposition(model, model.root)
+        scales = model.scales(model.log_kappa)
+        return of_origin(dec, *self.around(model, model.centre), scales)
+
     def information(self, model, scales, some=slice(None)):
         """Score and information of the centre of the model, of these tasks: see `information`."""
         dec = self.decomposition(model, model.root)
-        return information(dec, *self.around(model, model.centre, some=some), scales, some)
+        score, info = information(dec, *self.around(model, model.centre, some=some), scales, some)
+        to = np.eye(len(model.centre))  # the level at the origin is c + o'a
+        to[1:, 0] = model.origin
+        return row_products(score, to.T), np.matmul(np.matmul(to, info), to.T)
 
     def squares_of_rows(self, model):
         """Sum of squares of residuals of a task about its own least squares, and their degrees of

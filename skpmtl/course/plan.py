@@ -53,6 +53,7 @@ WEIGHTS = {
     "across": 6.0,
     "spreads": 1.0,
     "groups": 12.0,
+    "origin": 1.0,
 }
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 GROUPS = "groups"  # and unknown groups of tasks with similar slopes
@@ -124,6 +125,8 @@ Z_FACTOR = 9.0
 # 100 tasks, 8 items and epsilon 1, which this leaves out. Of counts 100 tasks, 10 items and epsilon
 # 3 had 1.02, and 1.12 for new tasks.
 Z_ACROSS, Z_ACROSS_OF_COUNTS = 12.0, 24.0
+# z / root(d) from which on it is asked where levels and slopes are independent: see the course.
+Z_ORIGIN = 60.0
 # Without a budget, of factors above and across tasks, whose pairs are a matrix in memory.
 MOST_LEVELS = 4096
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
@@ -259,6 +262,13 @@ class HierarchicalPlan(Plan):
             course = *("spreads" if name in exact else name for name in course), "spreads exact"
         elif crossed and not self.is_private:  # once more, about what was found since
             course = *course, "across"
+        # Of levels that have no other parts, which a second place of the columns could stand for.
+        plain = not any((self.factor, self.across, self.below))
+        plain = plain and self.levels == "auto" and self.fit_intercept and self.first == "place"
+        if plain and course:
+            ratio = n_present * self.signal / math.sqrt(self.n_features)
+            private = ("origin", "vote origin") if ratio >= Z_ORIGIN else ()
+            course = *course, *(private if self.is_private else ("origin exact",))
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
         return shares_of(course)

@@ -14,6 +14,7 @@ factor   deviation of the level, in -1 ... 1, in the block 2
          of a level of the factor above tasks
 across   mean deviations of rows by their level of a       2
          factor across tasks, in a ball of 1; once weights
+origin   level times slopes, in units, in a ball of 1       2
 moment   u u' of a unit deviation u                         root of 2
 row      squares of what its own model leaves of its rows,  root of 2
 squares  and their degrees of freedom, in a ball of 1
@@ -37,6 +38,7 @@ from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
+from ..tables.table import row_products
 from ..task.posterior import log_mixtures
 from ..task.priors import LAWS, NEVER, RATIO, Scales
 from .billboard import HierarchicalBillboard, centre_shape
@@ -553,6 +555,64 @@ class ExactStep(Question):
 
 
 @dataclass
+class OriginStep(Question):
+    """Products of the level and the slopes of a task, in units of their spreads, in a ball of one.
+
+    Their mean is the regression of levels on slopes, times what rows tell of both.
+
+    Attributes
+    ----------
+    to : ndarray (d, d)
+        From scores of mean rows to those of this regression.
+    """
+
+    kind, length, spread = "origin", 1.0, 2.0
+    to: np.ndarray
+
+    @property
+    def size(self):
+        return len(self.to)
+
+    def answer(self, tasks, model):
+        return row_products(tasks.of_origin(model)[1], self.to)
+
+    def bounded(self, sent):
+        return _balls(sent, 1.0)
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0):
+        return (d,), {"to": [(d, d)]}
+
+
+@dataclass
+class ExactOrigin(Question):
+    """Log evidence and scores of where levels and slopes are independent, without a budget only.
+
+    With u the slopes of a task from the centre in units of their shape, and v its level, a task
+    sends the expected u v.
+
+    Attributes
+    ----------
+    to : ndarray (d, d)
+        From scores of mean rows to those of the regression of v on u.
+    """
+
+    kind = "exact origin"
+    to: np.ndarray
+
+    def answer(self, tasks, model):
+        log_evidence, scores = tasks.of_origin(model)
+        return np.c_[log_evidence, row_products(scores, self.to)]
+
+    def bounded(self, sent):
+        return sent
+
+    def total(self, sent):
+        """Sum of the log evidence and the scores, and of products of these."""
+        return np.concatenate([sent.sum(axis=0)[None], sent.T @ sent])
+
+
+@dataclass
 class LevelSums(Question):
     """Where slopes are taken to be equal: what restricted likelihood needs of the tasks.
 
@@ -664,6 +724,8 @@ class Part(Public):
     ----------
     centre : ndarray (d + 1,)
     root : ndarray (d, d)
+    origin : ndarray (d,)
+        Where levels and slopes are independent.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids; zeros on that by which cells are told apart.
     axis : int
@@ -677,6 +739,7 @@ class Part(Public):
 
     centre: np.ndarray
     root: np.ndarray
+    origin: np.ndarray
     log_kappa: np.ndarray
     log_sigma: np.ndarray
     log_tau: np.ndarray
@@ -694,6 +757,7 @@ class Part(Public):
         sizes = len(law.kappa), len(law.sigma), len(self.log_tau)
         yield "centre", self.centre, [centre_shape(d, n_classes)]
         yield "root", self.root, [(d, d)]
+        yield "origin", self.origin, [(d,)]
         yield "log_kappa", self.log_kappa, [sizes[:1]]
         yield "log_sigma", self.log_sigma, [sizes[1:2]]
         yield "log_tau", self.log_tau, [sizes[2:]]
@@ -707,6 +771,7 @@ class Part(Public):
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)
         scales = scales.possible()
+        model = replace(model, origin=self.origin)
         if not self.axis:  # outlying scales of few tasks move no vote
             scales = scales.likely()
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
@@ -766,14 +831,15 @@ class Vote(Question):
 
 
 PLACES: dict[str, tuple[type[Question], ...]] = {
-    "squared": (Place, Zoom),
-    "huber": (Place, Zoom),
+    "squared": (Place, Zoom, OriginStep),
+    "huber": (Place, Zoom, OriginStep),
     "poisson": (Rates,),
     "classes": (Base,),
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
-    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, ExactStep, LevelSums, SlopeScores),
+    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, OriginStep),
+    *(ExactStep, ExactOrigin, LevelSums, SlopeScores),
     *(Place, Zoom, Rates, Base),
 ]
 KINDS = {kind.kind: kind for kind in _EVERY}

@@ -88,28 +88,36 @@ def _with_ends(variance, doubt, coverage):
     return np.sqrt(np.maximum(columns, 0.0))
 
 
-def _voted(board, coverage):
-    """The level of a task has its released spread where columns have their released centres; at
-    x = 0 the spread of slopes times these centres adds to it. Scales are those of votes, without
-    the part that is kept for tasks unlike the others, and components count by their weights.
+def of_slopes(board):
+    """Covariance of slopes under the votes, in units and scaled columns, (d, d).
+
+    Scales are those of votes, without the part that is kept for tasks unlike the others, and
+    components count by their weights.
     """
-    d, law, tau = board.n_features, board.law, board.tau
-    parts = board.components()
+    parts, law = board.components(), board.law
     weights = np.exp([part.log_weight for part in parts])
     mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
+    found = np.zeros((board.n_features,) * 2)
+    for p, part in zip(weights, parts, strict=True):
+        kappa = priors.middle(part.scales.log_kappa, law.log_kappa, board.kappa)
+        apart = part.slopes - mean
+        found += p * (kappa * part.root @ part.root.T + np.outer(apart, apart))
+    return found
+
+
+def _voted(board, coverage):
+    """The level of a task has its released spread at the origin, where slopes say nothing of it;
+    elsewhere the spread of slopes times the distance adds to it."""
+    d, law, tau = board.n_features, board.law, board.tau
     to = np.diag(np.append(board.unit / board.column_scale, board.unit))
-    to[d, :d] = -board.column_centre * board.unit / board.column_scale
+    to[d, :d] = -(board.column_centre / board.column_scale + board.origin) * board.unit
     taus = np.append(
-        board.middle_tau, priors.ends(board.log_tau, board.law.before_tau(tau), tau, coverage)
+        board.middle_tau, priors.ends(board.log_tau, law.before_tau(tau), tau, coverage)
     )
     found = np.zeros((d + 1, d + 1))
-    found[d, d] = taus[0] ** 2
-    for p, part in zip(weights, parts, strict=True):
-        known = part.scales.log_kappa, law.log_kappa, board.kappa
-        apart = part.slopes - mean
-        shape = priors.middle(*known) * part.root @ part.root.T
-        found[:d, :d] += p * (shape + np.outer(apart, apart))
+    found[:d, :d], found[d, d] = of_slopes(board), taus[0] ** 2
+    at_centre = board.origin @ found[:d, :d] @ board.origin
     found = to @ found @ to.T
     stds = np.full((d + 2, 3), np.nan)
-    stds[:-1, 0], stds[-1] = np.sqrt(np.diag(found)), board.unit * taus
+    stds[:-1, 0], stds[-1] = np.sqrt(np.diag(found)), board.unit * np.hypot(taus, at_centre**0.5)
     return found, stds

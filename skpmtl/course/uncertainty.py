@@ -86,6 +86,7 @@ class Distances:
             kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
             sigma = priors.middle(s.log_sigma, priors.before_sigma(), s.sigma)
             kappa *= not model.slopes_are_equal
+            kappa *= 1.0 + np.sum((model.origin @ part.root) ** 2)
             variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
         self.weights = np.exp(priors.typical(model.log_tau, model.law.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)

@@ -42,6 +42,7 @@ __all__ = [
     "log_evidence",
     "log_evidence_by",
     "moved",
+    "of_origin",
 ]
 
 
@@ -245,6 +246,11 @@ def averages(parts, level, slopes, scales):
 
 def covariances(parts, level, slopes, scales):
     found = [posterior.covariances(part.dec, level, slopes, scales) for part in parts]
+    return _average(parts, scales, found)
+
+
+def of_origin(parts, level, slopes, scales):
+    found = [posterior.of_origin(part.dec, level, slopes, scales) for part in parts]
     return _average(parts, scales, found)
 
 

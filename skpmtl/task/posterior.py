@@ -52,6 +52,7 @@ __all__ = [
     "log_mixtures",
     "log_sum",
     "moved",
+    "of_origin",
     "shares_of",
 ]
 
@@ -281,19 +282,18 @@ class Decomposition:
         self.most = int(sizes.max(initial=1))
         given = rows.starts, self.squares, self.basis, self.T, self.reach
         _tridiagonal(*given, np.empty(self.most))
-        self.x_mean = np.array(rows.x_mean if x_mean is None else x_mean, dtype=float, order="C")
-        self._see(as_rows)
+        self._see(rows.x_mean if x_mean is None else x_mean, as_rows)
 
-    def _see(self, as_rows):
-        rows = self.rows
+    def _see(self, x_mean, as_rows):
+        rows, self.x_mean = self.rows, np.array(x_mean, dtype=float, order="C")
         self.x0 = self.x_mean * as_rows
         of_mean = row_products(self.x0, self.shape)
         self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), row_dots(self.x0, of_mean)
 
-    def with_mean_rows(self, as_rows):
-        """The same with other mean rows as rows."""
+    def with_mean_rows(self, x_mean, as_rows):
+        """The same with other mean rows, or others of them as rows."""
         found = copy(self)
-        found._see(as_rows)
+        found._see(x_mean, as_rows)
         return found
 
     def _rest(self, y, vectors, some=slice(None)):
@@ -329,7 +329,7 @@ class Decomposition:
 
 # By theta, the kernel finds e and v / sigma^2 of the mean row, and sums over cells of their weights
 # times powers of sigma, and times means over tau of 1 / u and 1 / u^2, u = v + tau^2.
-E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU = range(9)
+E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU, S2_UU = range(10)
 _BLOCK = 1024  # tasks of which these are kept at once
 
 
@@ -374,7 +374,7 @@ def _evidence(dec, level, slopes, scales, by=None):
 def _known(dec, level, slopes, scales, some=slice(None)):
     """Log evidence and sums of these tasks, whose levels and slopes are given, block by block.
 
-    -> slice of them, log evidence (m,), all theta, sums (9, m, R)
+    -> slice of them, log evidence (m,), all theta, sums (10, m, R)
     """
     *cells, size = _cells(scales)
     starts, T, both, of_tasks = dec._centred(level, slopes, some)
@@ -382,7 +382,7 @@ def _known(dec, level, slopes, scales, some=slice(None)):
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
-        total, sums = np.zeros((len(own), 1)), np.zeros((9, len(own), len(cells[0])))
+        total, sums = np.zeros((len(own), 1)), np.zeros((10, len(own), len(cells[0])))
         _posterior(starts[first : first + len(own) + 1], T, both, own, *given, total, sums)
         yield block, total[:, 0], cells[0], sums
 
@@ -416,6 +416,24 @@ def averages(dec, level, slopes, scales):
     theta, *found = _in_means(dec, level, slopes, scales, lambda known: known[E])
     total, of_level, near, weights = found
     return total, of_level, _slopes_of(dec, slopes, theta, weights, near)
+
+
+def of_origin(dec, level, slopes, scales):
+    """Score of x0, where mean rows are rows: the expected (l - c) (w - a) / tau^2.
+
+    By q of `information` it is e / v times the slopes that rows alone know, plus the same of the
+    mean row, kappa S q (e^2 / v - 1) / v.
+
+    -> log evidence (m,), score (m, d)
+    """
+    m, theta = len(dec.rows.n), _cells(scales)[0]
+    total, near, weights = np.zeros(m), np.zeros(m), np.zeros((2, m, len(theta)))
+    for some, total[some], _, known in _known(dec, level, slopes, scales):
+        e = known[E]
+        of_mean = theta * (e * e * known[S2_UU] - known[S2_U])
+        near[some] = of_mean.sum(axis=1)
+        weights[0, some], weights[1, some] = theta * e * known[U], theta * of_mean
+    return total, _slopes_of(dec, slopes, theta, weights, near)
 
 
 def _in_means(dec, level, slopes, scales, gap):
@@ -897,6 +915,7 @@ def _posterior(
             sums[6, t, j] += w1
             sums[7, t, j] += w1 * s
             sums[8, t, j] += w2
+            sums[9, t, j] += w2 / s
 
 
 @njit

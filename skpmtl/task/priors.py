@@ -143,8 +143,17 @@ def at_least(log_weights, variances, noise):
     log_weights, variances : ndarray (n,)
     noise : float
     """
-    cells = np.log(variances)
-    place = np.interp(np.log(np.maximum(variances, noise)), cells, np.arange(len(cells)))
+    return _into_cells(log_weights, np.log(variances), np.log(np.maximum(variances, noise)))
+
+
+def narrower(log_weights, grid, factor):
+    """A prior of a spread that is `factor` times as large, in the cells of its grid."""
+    return _into_cells(log_weights, np.log(grid), np.log(grid * factor))
+
+
+def _into_cells(log_weights, cells, places):
+    """Weights of cells moved to these places, those between two cells to both of them."""
+    place = np.interp(places, cells, np.arange(len(cells)))
     low = np.minimum(place.astype(int), max(len(cells) - 2, 0))
     weight, upper = np.exp(log_weights), place - low
     moved = np.bincount(low, weight * (1.0 - upper), len(cells))

@@ -139,7 +139,6 @@ def test_models_of_covariates_are_shrunk_by_their_noise(has_meaning, least, most
     assert least < kept < most
 
 
-@pytest.mark.filterwarnings("ignore:Levels of tasks and their slopes")  # as they are
 @pytest.mark.parametrize("epsilon", [None, 3.0])
 def test_meaningless_covariates_do_little_harm(epsilon):
     ratios, seen = [], np.tile(np.arange(N) < 6, M)

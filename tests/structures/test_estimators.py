@@ -70,7 +70,6 @@ def test_a_mean_is_found_where_noise_hides_all_directions():
     assert error(est, test) < 0.7 * error(alone(*fit), test)
 
 
-@pytest.mark.filterwarnings("ignore:Levels of tasks and their slopes")  # as they are
 def test_a_few_odd_tasks_do_not_move_the_centre():
     """Without bounds, too: a fifth of the tasks has slopes a thousand times as long."""
     rng = np.random.default_rng(3)
