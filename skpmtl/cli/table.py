@@ -391,11 +391,14 @@ def verdict(totals, is_private=True):
     if fit <= 1.02 * best:
         return f"This fit is as good as {name}, within 2 %."
     percent = f", by {100.0 * (fit / best - 1.0):.0f} %" if best > 0 else ""
-    remedy = "a larger budget or public scales of columns (--public)" if is_private else None
-    remedy = remedy or "fewer columns (--drop)"
+    remedies = ["a larger budget", "public scales of columns (--public)"]
+    if not is_private:
+        remedies = ["fewer columns (--drop)"]
+    if "the mean" in totals and name != "every task alone":
+        remedies.append("the logarithm of a skewed target")
     return (
-        f"This fit is worse than {name}{percent}. Remedies: {remedy}. Its privacy report says what "
-        "was found."
+        f"This fit is worse than {name}{percent}. Remedies: {' or '.join(remedies)}. Its privacy "
+        "report says what was found."
     )
 
 
