@@ -22,7 +22,6 @@ from skpmtl import (
     ClusteredMTL,
     DPMetaInit,
     LittleFoundWarning,
-    LocalOnly,
     MPMTLLowRank,
     PrivateMeanRegMTL,
     PrivateMTL,
@@ -486,23 +485,3 @@ def test_what_was_not_found_is_a_warning_where_sought(levels, d, options, warnin
     assert len(told) == (warning is not None)
     if warning is not None:
         assert re.search(warning, told[0]) and "\n" not in told[0]
-
-
-@pytest.mark.parametrize(
-    ("of_level", "times", "between", "warns"),
-    [(0.8, 1, False, True), (0, 1, False, False), (0, 40, False, False), (0, 1, True, False)],
-)
-def test_only_levels_and_slopes_that_go_together_are_a_warning(of_level, times, between, warns):
-    """Not one task of which both are large, nor slopes of a column without values within tasks."""
-    rng = np.random.default_rng(0)
-    task, level, slope = np.repeat(np.arange(60), 6), *rng.normal(size=(2, 60))
-    x = rng.normal(size=60)[task] if between else rng.normal(size=360)
-    slope = of_level * level + np.sqrt(1 - of_level**2) * slope
-    level[0], slope[0] = times * level[0], times * slope[0]
-    y = level[task] + (x * slope[task] if not between else x) + 0.5 * rng.normal(size=360)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", LittleFoundWarning)
-        PrivateMTL(epsilon=None).fit(x[:, None], y, task=task)
-        LocalOnly().fit(x[:, None], y, task=task)  # has nothing to say of others
-    assert [(w.category, w.filename) for w in said] == [(LittleFoundWarning, __file__)] * warns
-    assert all(re.search(r"slopes of 'x0' .*mixed\(", str(w.message)) for w in said)
