@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
-from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -110,11 +109,6 @@ class TaskIndexed(Documented, BaseEstimator):
     __metadata_request__predict_log_proba = {"task": True}
     __metadata_request__decision_function = {"task": True}
     __metadata_request__score = {"task": True}
-
-    @classmethod
-    @cache  # scikit-learn reads the signature each time, which is a tenth of a small fit
-    def _get_param_names(cls):
-        return super()._get_param_names()
 
     def fit(
         self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
