@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from skpmtl.privacy.replay import replay
 from tests.helpers.data import about_one_model
 
 from ..helpers.public import public
@@ -159,6 +160,21 @@ def test_private_fits_have_finite_models_and_no_warnings(name, features, classif
         found = est.coef_.copy()
         est.personalize(X[sane], y[sane], task=task[sane])
         assert_allclose(est.coef_, found, rtol=1e-6, atol=1e-9, err_msg=change)
+
+
+@pytest.mark.parametrize("place", ["row", "targets"])
+def test_rows_beyond_the_bound_move_releases_no_more_than_stated(place):
+    """Of standard errors: products of such rows overflow where nothing bounds them."""
+    X, y, task = rows_of_tasks()
+    far, mine = (X.copy(), y.copy(), task), np.flatnonzero(task == BAD)
+    if place == "row":
+        far[0][mine[2]] = 1e308
+    else:
+        far[1][mine] = 1e308
+    est = make("any", False, 1e3, adjacency="zero-out", standard_errors=True)
+    failures, _, (observed, stated), _ = replay(est, (X, y, task), far, 0)
+    assert not failures and 0.0 < observed <= stated * (1.0 + 1e-12)
+    assert_finite(est.fit(*far), D)
 
 
 @pytest.mark.parametrize("classify", [False, True])
