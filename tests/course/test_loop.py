@@ -272,6 +272,28 @@ def test_other_tasks_tell_whether_a_lone_row_is_noise_or_level(of_rows):
     assert p < 15.0 if of_rows else p > 45.0
 
 
+def zooms(listed):
+    """Zooms, none of them sure, after the place of 100 of the tasks that are listed."""
+    place = np.zeros(queries.Place().size)
+    place[[queries.BINS // 2 + 9, -2]] = 100.0, 100.0 * queries.SIGN
+    loop = Loop(HierarchicalPlan(1.5, 1e-5, "replace-one", listed, 2))
+    _, asked, _ = drive(
+        loop.find_place(loop.plan.share_of_place()),
+        lambda query, name, mechanism: place if name == "place" else np.zeros(mechanism.shape),
+    )
+    return [query for query in asked if query.statistic == "zoom"]
+
+
+def test_zooms_have_the_share_of_the_tasks_with_rows():
+    few, many = (std_of(zooms(listed)[0].mechanisms["zoom"]) for listed in (100, 2000))
+    assert many == pytest.approx(few)
+
+
+def test_a_zoom_that_is_not_sure_is_asked_again_in_wider_bins():
+    first, second = (query.public for query in zooms(100))
+    assert second["half"] == first["half"] and second["width"] > 2.0 * first["width"]
+
+
 @pytest.mark.parametrize("says, halvings", [(0.0, (5.0, 8.0)), (1e3, (3.0, 3.01))])
 def test_a_unit_that_votes_leave_open_is_taken_to_be_small(says, halvings):
     """A unit that is too large moves tasks of few rows by many times their noise."""
