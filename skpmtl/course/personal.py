@@ -43,7 +43,7 @@ class TaskModels:
     """
 
     def __init__(self, table, released_scales=False):
-        self.X = dense_rows(table)
+        self.X = np.array(WrittenRows(table)[:], order="C")
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.table, self.counts, self.tasks = table, table.weights, table.tasks
         self.released_scales = released_scales
@@ -70,13 +70,10 @@ class TaskModels:
         if model.slopes_are_equal:
             return self._place_levels(model)
         if model.below is not None and self.subgroups is None:
-            levels = self.table.levels
-            self.level_names, codes = levels.column(model.below)
+            self.level_names, codes = self.row_levels.column(model.below)
             self.subgroups = Subgroups.of(self.codes, codes, self.table.counts, len(self.tasks))
-        common, single = model.scale_variance
-        self.scale, self.scale_variance = own_scales(
-            self.summaries, model.column_scale, common, single, model.unit is None
-        )
+        known = self.summaries, model.column_scale, *model.scale_variance, model.unit is None
+        self.scale, self.scale_variance = own_scales(*known)
         if self.released_scales:
             self.scale = np.broadcast_to(model.column_scale, self.scale.shape)
         self.unit = own_units(self.summaries, model.unit)
@@ -157,8 +154,7 @@ class TaskModels:
             at_origin = at_origin + row_dots(own[:, 1:], model.origin)
         level = level + at_origin
         if self.apart is not None:
-            apart = self.apart[some]
-            level = level + row_dots(apart, slopes)
+            level = level + row_dots(self.apart[some], slopes)
         return level, slopes
 
     def around_part(self, model, part):
@@ -305,7 +301,6 @@ class TaskModels:
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""
         s = self.summaries
-        reach = row_reach(self)
         low, high = s.y_low, s.y_high
         if not model.fit_intercept:  # rows of the other sign have targets of the other sign
             high = np.maximum(np.abs(low), np.abs(high))
@@ -317,9 +312,7 @@ class TaskModels:
         hull = HULL * np.hypot(1.0, shared) * self.unit * model.has_place
         low = np.minimum(low - wider, at_mean - hull)
         high = np.maximum(high + wider, at_mean + hull)
-        if model.target_range is not None and model.init is None:
-            low, high = (np.clip(end, *model.target_range) for end in (low, high))
-        return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+        return reach_and_range(self, model, low, high)
 
 
 def membership(log_shares, n_groups):
@@ -329,8 +322,11 @@ def membership(log_shares, n_groups):
     return np.concatenate([own, 1.0 - own.sum(axis=1, keepdims=True)], axis=1)
 
 
-def row_reach(tasks):
-    """How far from the mean row of a task rows count in predictions, (m, d)."""
+def reach_and_range(tasks, model, *ends):
+    """How far from the mean row of a task rows count in predictions, (m, d), and what bounds these:
+    ends (m,), within the public range of scores."""
+    if model.target_range is not None and model.init is None:
+        ends = [np.clip(end, *model.target_range) for end in ends]
     far, offsets = np.zeros_like(tasks.near_mean), np.asarray(tasks.offsets)
     for first, last in blocks_of(offsets, far.shape[1]):
         own = first + np.flatnonzero(np.diff(offsets[first : last + 1]))
@@ -339,12 +335,8 @@ def row_reach(tasks):
             starts = offsets[own] - offsets[first]
             low, high = (end.reduceat(X, starts) for end in (np.minimum, np.maximum))
             far[own] = np.maximum(high - mean, mean - low)
-    return np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
-
-
-def dense_rows(table):
-    """Rows of a table as an array of float64, which may be written."""
-    return np.array(WrittenRows(table)[:], order="C")
+    reach = np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
+    return {"row_reach_": reach, "prediction_range_": np.stack(ends, axis=1)}
 
 
 def bounded(Z, reach=FAR):

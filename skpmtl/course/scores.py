@@ -11,7 +11,7 @@ from ..task.mixture import flatter
 from ..task.nested import LevelEffects, Subgroups
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales, typical_squares
-from .personal import bounded, membership, row_reach, same
+from .personal import bounded, membership, reach_and_range, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
@@ -21,21 +21,13 @@ _FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, o
 
 @dataclass
 class ScaledRows:
-    """Rows about the centre of columns, in scales of their task, less its shift, where asked for.
-
-    Attributes
-    ----------
-    X : WrittenRows
-    codes : ndarray (N,)
-    centre : ndarray (d,)
-    scale, shift : ndarray (m, d)
-    """
+    """Rows about the centre of columns, in scales of their task, less its shift, as asked for."""
 
     X: WrittenRows
-    codes: np.ndarray
-    centre: np.ndarray
-    scale: np.ndarray
-    shift: np.ndarray
+    codes: np.ndarray  # (N,)
+    centre: np.ndarray  # (d,)
+    scale: np.ndarray  # (m, d)
+    shift: np.ndarray  # (m, d)
 
     @property
     def shape(self):
@@ -117,15 +109,13 @@ class ScoreModels:
         if same(key, self._placed):
             return
         self._placed, self._near = key, ()
-        common, single = model.scale_variance
-        self.scale, self.scale_variance = own_scales(
-            self.summaries, model.column_scale, common, single
-        )
+        known = self.summaries, model.column_scale, *model.scale_variance
+        self.scale, self.scale_variance = own_scales(*known)
         self.size = typical_squares(self.summaries, self.scale_variance)
         mean = (self.summaries.x_mean - model.column_centre) / self.scale
         mean[self.summaries.n == 0] = 0.0
         self.near_mean = bounded(mean) if model.fit_intercept else mean
-        if self.n_classes and model.fit_intercept and not model.has_centres:
+        if self.n_classes and model.fit_intercept and not model.column_centre.any():
             # How far mean rows are from zero says nothing of levels, and taken for a row it makes
             # all rows alike. A single row is all that a task knows of slopes. Counts, whose levels
             # are those of mean rates, were .7 % worse with this rule at epsilon 3.
@@ -145,8 +135,7 @@ class ScoreModels:
         if model.below is not None:
             if self.subgroups is None:
                 self.level_names, levels = self.row_levels.column(model.below)
-                known = self.codes, levels, self.weights, len(self.tasks)
-                self.subgroups = Subgroups.of(*known)
+                self.subgroups = Subgroups.of(self.codes, levels, self.weights, len(self.tasks))
             self._nested = replace(self._rows, subgroups=self.subgroups)
 
     def _posteriors(self, model, centre, root, scales, **options):
@@ -188,10 +177,8 @@ class ScoreModels:
 
     def evidence(self, model, centre, root, scales, by=None, related=None):
         if by == "tau":  # every spread of levels has modes of its own
-            cells = [
-                self._posterior(model, centre, root, scales.only(j), tol=_FINE)
-                for j in range(len(scales.tau))
-            ]
+            every = map(scales.only, range(len(scales.tau)))
+            cells = [self._posterior(model, centre, root, one, tol=_FINE) for one in every]
             return np.stack([log_sum(E + logs) for E, *_, logs in cells], axis=1)
         if by == "ratio":
             found, logs = self._posteriors(model, centre, root, scales)
@@ -205,7 +192,7 @@ class ScoreModels:
         return log_sum(E.reshape(m * n, -1)).reshape(m, n)
 
     def deviations(self, model, centre, root, scales, related=None):
-        _, level, slopes, *_ = self._posterior(model, centre, root, scales, means=True)
+        _, level, slopes, *_ = self._posterior(model, centre, root, scales, moments="means")
         return self._of_outputs(level, slopes)
 
     def pull(self, model, centre, near):
@@ -254,10 +241,8 @@ class ScoreModels:
             return self._deviations[1]
         scales = model.scales(model.log_kappa)
         level, slopes = self.deviations(model, model.centre, model.root, scales)
-        score = (
-            self._rows.given[:, 0]
-            + (model.centre[0] + model.effects_of(self.tasks) + level)[self.codes]
-        )
+        level = model.centre[0] + model.effects_of(self.tasks) + level
+        score = self._rows.given[:, 0] + level[self.codes]
         of_task = (model.centre[1:] + slopes)[self.codes]
         for some in self.X.blocks(self.offsets):
             score[some] += row_dots(self._rows.X[some], of_task[some])
@@ -360,19 +345,15 @@ class ScoreModels:
         return LevelEffects.by_task(groups, self.level_names, values, of_new, none, of_rates)
 
     def _bounds(self, model):
-        reach = row_reach(self)
-        m = len(reach)
-        low, high = np.full(m, -LARGEST), np.full(m, LARGEST)
-        if not self.n_classes:
-            # No rate is above e^2 times that of the level, or of any row.
-            top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
-            top = top + model.effects_of(self.tasks)
-            np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])
-            high = top + 1.0
-            low = np.minimum(self.middle - LARGEST, high)
-            if model.target_range is not None and model.init is None:
-                low, high = (np.clip(end, *model.target_range) for end in (low, high))
-        return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+        if self.n_classes:
+            high = np.full(len(self.tasks), LARGEST)
+            return reach_and_range(self, model, -high, high)
+        # No rate is above e^2 times that of the level, or of any row.
+        top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
+        top = top + model.effects_of(self.tasks)
+        np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])
+        low = np.minimum(self.middle - LARGEST, top + 1.0)
+        return reach_and_range(self, model, low, top + 1.0)
 
 
 def _over(values):

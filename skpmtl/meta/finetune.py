@@ -327,8 +327,7 @@ class ClassTasks(TasksInUnits):
             (_KAPPA_OF_SCORES, np.ones(1), tau),
             logs,
             tol=_TOL,
-            means=True,
-            moments="second" if spread else None,
+            moments="second" if spread else "means",
         )
         self.typical.append(typical)
         moved = np.concatenate([level[..., None], slopes], axis=2)

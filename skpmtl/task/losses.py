@@ -50,7 +50,7 @@ _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expans
 _FAR = 100.0  # scores of counts from which losses are linear
 _MOST_STEPS = 25
 _MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
-_MOMENTS = {"second": 2, "kept": 3, "information": 4}  # after 0, the evidence alone, and 1, means
+_MOMENTS = {None: 0, "means": 1, "second": 2, "kept": 3, "information": 4}
 _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure itself
 
 
@@ -103,18 +103,7 @@ class ScoreRows:
 
 
 def posterior(
-    rows,
-    root,
-    level,
-    slopes,
-    grids,
-    log_weights,
-    *,
-    size=None,
-    tol=0.3,
-    means=False,
-    moments=None,
-    ratio=0.0,
+    rows, root, level, slopes, grids, log_weights, *, size=None, tol=0.3, moments=None, ratio=0.0
 ):
     """Log evidence by cell, and what follows from the posterior over all cells.
 
@@ -135,10 +124,8 @@ def posterior(
     tol : float, default=0.3
         A step of Newton's method that moves no score of a row by more is the last: the next would
         move it by a multiple of the square.
-    means : bool, default=False
-        Whether posterior means are asked for besides the evidence.
-    moments : {"second", "kept", "information"} or None, default=None
-        What is asked for besides the means.
+    moments : {"means", "second", "kept", "information"} or None, default=None
+        What is asked for besides the evidence: posterior means, and moments.
     ratio : float, default=0.0
         g, the variance of effects of subgroups, where rows are in some.
 
@@ -177,11 +164,11 @@ def posterior(
     root = np.array(root, dtype=float, order="C")
     grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2
     weights = np.array(np.broadcast_to(log_weights, shape), dtype=float)
-    asked = _MOMENTS[moments] if moments else means + 0
+    asked = _MOMENTS[moments]
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes, typical = np.zeros((m, C, d)), np.zeros((m, C, 2))
     width = d if asked == 4 else 1 + r
-    moment = np.zeros((m, C, width, width) if moments else (0, 0, 0, 0))
+    moment = np.zeros((m, C, width, width) if asked > 1 else (0, 0, 0, 0))
     back = np.linalg.pinv(root) if asked == 4 else root
     effects = np.zeros((3, rows.n_subgroups.sum(), C))
     for chunk in Chunk.all(rows, root):
@@ -199,7 +186,7 @@ def posterior(
             effects[:, chunk.subgroups] = first, square, found[3][t, :, 0, 1 + at]
         if asked:
             of_slopes[tasks] = row_products(chunk.wide(found[2]), root.T)
-        if moments:
+        if asked > 1:
             moment[tasks] = chunk.wide_moments(found[3], found[5])
     return evidence, of_level, of_slopes, moment, typical, effects
 
@@ -210,10 +197,7 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     tasks, at = chunk.tasks, chunk.places
     m, C, E = len(tasks), rows.n_outputs, chunk.A.shape[1]
     y, weight, size = rows.y[at], rows.weight[at], size[tasks]
-    if rows.kind == SOFTMAX:
-        targets = (y[:, None] == np.arange(C)) * 1.0
-    else:
-        targets = y[:, None]
+    targets = (y[:, None] == np.arange(C)) * 1.0 if rows.kind == SOFTMAX else y[:, None]
     about = rows.given[at] + level[tasks][chunk.codes] + row_products(chunk.X, slopes.T)
     # Where steps of Newton's method begin: scores that are half way to their targets.
     begin = targets * (1.0 + (C == 1)) - 1.0 / C
@@ -236,21 +220,9 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         square = (1 + k) ** 2 * (asked > 1)
         shapes = weights.shape, (C,), (C, k), (C, square), (C, 2), ()
         found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
-        _posterior(
-            rows.kind,
-            lanes.of_columns(chunk.A),
-            lanes.of_rows(given),
-            lanes.of_tasks(of_tasks),
-            lanes.of_tasks(squares[:, :k, :k]),
-            lanes.of_tasks(of_subgroups[:, :k]),
-            lanes.heads,
-            ratio,
-            *grids,
-            weights,
-            tol,
-            asked,
-            *found,
-        )
+        of = of_tasks, squares[:, :k, :k], of_subgroups[:, :k]
+        known = lanes.of_columns(chunk.A), lanes.of_rows(given), tuple(map(lanes.of_tasks, of))
+        _posterior(rows.kind, *known, lanes.heads, ratio, grids, weights, tol, asked, tuple(found))
         if asked > 1:
             found[3] = found[3].reshape(blocks, C, 1 + k, 1 + k, LANES)
         for x, into in zip(found, out, strict=True):
@@ -674,29 +646,10 @@ def _fade(x, faded):
 
 
 @njit
-def _posterior(
-    kind,
-    A,
-    given,
-    of_tasks,
-    squares,
-    of_subgroups,
-    heads,
-    ratio,
-    kappa,
-    phi,
-    of_phi,
-    t2,
-    log_weights,
-    tol,
-    asked,
-    evidence,
-    of_level,
-    of_slopes,
-    moment,
-    typical,
-    outside,
-):
+def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, asked, out):
+    of_tasks, squares, of_subgroups = tasks
+    kappa, phi, of_phi, t2 = grids
+    evidence, of_level, of_slopes, moment, typical, outside = out
     (blocks, n, k, W), C, T = A.shape, given.shape[1], len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
     lower = 0.5 if kind == 1 else 0.0
@@ -761,9 +714,8 @@ def _posterior(
                     for j in range(T):
                         level = level + row(share, j) * t2[j] / (1.0 + t2[j] * q11)
                     _whiten(a_b, K, B[c], x)
-                    beyond = beyond + _beyond(
-                        kind, many, few, phi[g], part, R[c], x, level, V, head, buffer
-                    )
+                    of = many, few, phi[g], part, R[c], x, level, V, head, buffer
+                    beyond = beyond + _beyond(kind, *of)
                     at, along, square = _linear(phi[g], R[c], head, buffer)
                     beyond = beyond + at
                     set_row(lines, c, 0, along)
@@ -802,21 +754,8 @@ def _posterior(
                             far = 1.0 + row(of_subgroups, b, i) * longer
                             _stretch(cov[i], of_subgroups[b], longer)
                             _fade(cov[i], far)
-                    _add(
-                        share,
-                        delta,
-                        c,
-                        q11,
-                        t2,
-                        K,
-                        u[c, 1],
-                        u[c, 0],
-                        cov,
-                        asked,
-                        of_level[b, c],
-                        of_slopes[b, c],
-                        moment[b, c],
-                    )
+                    sums = of_level[b, c], of_slopes[b, c], moment[b, c]
+                    _add(share, delta, c, q11, t2, K, u[c, 1], u[c, 0], cov, asked, *sums)
                     if asked != 2:
                         continue
                     _fade(typical[b, c], before)
@@ -827,23 +766,8 @@ def _posterior(
                             known = known + s * row(cov, i, j)
                             spread = spread + s * row(u, c, 0, i) * row(u, c, 0, j)
                     if kind == 1:
-                        _log_rates(
-                            x,
-                            R[c],
-                            u[c, 1],
-                            u[c, 0],
-                            near[0],
-                            near[1],
-                            at_least_one,
-                            delta,
-                            q11,
-                            t2,
-                            known,
-                            spread,
-                            head,
-                            buffer,
-                            E,
-                        )
+                        of = x, R[c], u[c, 1], u[c, 0], near[0], near[1], at_least_one
+                        _log_rates(*of, delta, q11, t2, known, spread, head, buffer, E)
                     for j in range(T):
                         p = row(share, j)
                         if kind == 1:

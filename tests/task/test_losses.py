@@ -38,7 +38,7 @@ def mode(kind, X, y, kappa, tau, C=1, given=None):
     grids = np.array([kappa]), ONE, np.array([tau])
     centre = np.zeros((C, X.shape[1]))
     _, level, slopes, *_ = posterior(
-        rows, np.eye(X.shape[1]), 0.0, centre, grids, np.zeros((1, 1, 1)), tol=1e-9, means=True
+        rows, np.eye(X.shape[1]), 0.0, centre, grids, np.zeros((1, 1, 1)), tol=1e-9, moments="means"
     )
     return level[0], slopes[0]
 
@@ -103,14 +103,13 @@ def test_two_classes_of_softmax_are_logistic():
     X, y = drawn(LOGISTIC, 12, 3, rng)
     a, c = rng.normal(size=(1, 3)), 0.4
     flat = np.zeros((2, 1, 2))
-    E, level, slopes, *_ = posterior(
-        rows_of(LOGISTIC, X, y), np.eye(3), c, a, (kappa, ONE, tau), flat, tol=1e-8, means=True
-    )
+    known = rows_of(LOGISTIC, X, y), np.eye(3), c, a, (kappa, ONE, tau), flat
+    E, level, slopes, *_ = posterior(*known, tol=1e-8, moments="means")
     two = np.concatenate([-a / 2, a / 2])
     grids = kappa / 2, ONE, tau / np.sqrt(2)
-    E2, level2, slopes2, *_ = posterior(
-        rows_of(SOFTMAX, X, y, C=2), np.eye(3), [-c / 2, c / 2], two, grids, flat, tol=1e-8, means=1
-    )
+    rows, levels = rows_of(SOFTMAX, X, y, C=2), [-c / 2, c / 2]
+    known = rows, np.eye(3), levels, two, grids, flat
+    E2, level2, slopes2, *_ = posterior(*known, tol=1e-8, moments="means")
     np.testing.assert_allclose(E2, E, rtol=1e-8)
     np.testing.assert_allclose(level2[:, 1] - level2[:, 0], level[:, 0], rtol=1e-8)
     np.testing.assert_allclose(slopes2[:, 1] - slopes2[:, 0], slopes[:, 0], rtol=1e-8)
@@ -282,12 +281,12 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
     moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
     *_, score, information, _, _ = of(0.0, zero, moments="information")
     inverse = np.linalg.inv(0.5 * root @ root.T)
-    np.testing.assert_allclose(score[0, 0], inverse @ of(0.0, zero, means=True)[2][0, 0])
+    np.testing.assert_allclose(score[0, 0], inverse @ of(0.0, zero, moments="means")[2][0, 0])
     bend = inverse @ (np.eye(d) - root @ kept[0, 0, 1:, 1:] @ np.linalg.inv(root))
     np.testing.assert_allclose(information[0, 0], bend, rtol=1e-6, atol=1e-8)
     found = []
     for level, slopes in moves:
-        after, before = of(level, slopes, means=True), of(-level, -slopes, means=True)
+        after, before = of(level, slopes, moments="means"), of(-level, -slopes, moments="means")
         now, then = (
             np.r_[s * level + one[1][0], np.linalg.solve(root, s * slopes + one[2][0, 0])]
             for s, one in ((1, after), (-1, before))
