@@ -64,17 +64,7 @@ def find(loop, share):
     counts = np.array(factor.counts) * (model.n_present / sum(factor.counts))
     spread = model.middle_tau  # of levels over all tasks, in units
     question = queries.FactorStep(factor.n_levels, spread, loop.plan.is_private)
-    asked, effects = [], np.zeros(factor.n_levels)
-    for _ in range(STEPS):
-        loop.update_effects(factor, effects=effects)
-        sums, noise = yield from loop.ask(question, share / STEPS)
-        asked.append((effects, spread * sums / counts))
-        noise = (spread * noise / counts) ** 2
-        mean, effects, omega, doubt = posterior(asked, noise, spread**2 / counts, OMEGA * spread)
-    centre = loop.model.centre.copy()
-    centre[0] += mean
-    loop.update(centre=centre)
-    loop.update_effects(factor, effects=effects - mean, spread=omega, doubt=doubt)
+    yield from _ask(loop, factor, question, share, spread, counts, spread**2 / counts)
 
 
 def find_across(loop, share):
@@ -85,9 +75,9 @@ def find_across(loop, share):
     model, factor = loop.model, loop.plan.across
     if not (model.has_place and loop.pools_levels):
         return
-    k, private = factor.n_levels, loop.plan.is_private
+    k = factor.n_levels
     unit = 1.0 if model.n_classes else model.row_spread
-    if not private:
+    if not loop.plan.is_private:
         yield from exact_across(loop, unit)
         return
     question = queries.AcrossStep(k, unit, True)
@@ -96,23 +86,27 @@ def find_across(loop, share):
     # Rows are those of all queries; together they have a length of one in every task.
     own = unit**2 * model.n_present / (counts.sum() * counts)
     question = queries.AcrossStep(k, unit)
-    asked, effects = [], np.zeros(k)
+    yield from _ask(loop, factor, question, share * (1.0 - OF_COUNTS), unit, counts, own)
+
+
+def _ask(loop, factor, question, share, unit, counts, own):
+    """Ask `STEPS` times, in this unit, each about the effects that are known so far."""
+    asked, effects = [], np.zeros(factor.n_levels)
     for _ in range(STEPS):
         loop.update_effects(factor, effects=effects)
-        sums, noise = yield from loop.ask(question, share * (1.0 - OF_COUNTS) / STEPS)
+        sums, noise = yield from loop.ask(question, share / STEPS)
         asked.append((effects, unit * sums / counts))
         noise = (unit * noise / counts) ** 2
         mean, effects, omega, doubt = posterior(asked, noise, own, OMEGA * unit)
-    _take(loop, effects, mean, omega, doubt)
+    _take(loop, factor, effects, mean, omega, doubt)
 
 
-def _take(loop, effects, mean, omega, doubt):
-    """Effects across tasks; the centre takes their mean."""
+def _take(loop, factor, effects, mean, omega, doubt):
+    """Effects of a factor; the centre takes their mean."""
     centre = loop.model.centre.copy()
     centre[0] += mean
     loop.update(centre=centre)
-    known = {"effects": effects - mean, "spread": omega, "doubt": doubt}
-    loop.update_effects(loop.plan.across, **known)
+    loop.update_effects(factor, effects=effects - mean, spread=omega, doubt=doubt)
 
 
 def count_of(found, noise, n_present):
@@ -164,7 +158,7 @@ def exact_across(loop, unit):
             break
     doubt = np.sqrt(omega**2 * own / (omega**2 + own))
     mean = np.average(effects, weights=1.0 / (omega**2 + own))
-    _take(loop, effects, mean, omega, doubt)
+    _take(loop, loop.plan.across, effects, mean, omega, doubt)
 
 
 def spread_of(level, own):

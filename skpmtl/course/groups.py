@@ -31,16 +31,8 @@ _LEVEL = 1.645  # standard deviations of noise: named where there are none in on
 class GroupStep(Question):
     """A task's group, and its deviation from the centre of the group, in a ball of 1.
 
-    Attributes
-    ----------
-    level : float
-        c, of the level at x = 0.
-    centres : ndarray (G, d)
-        Slopes of the groups.
-    root : ndarray (d, d)
-        Root of the shape of slopes about them.
-    clip_norm : float
-        Unit of deviations.
+    `clip_norm` is the unit of deviations, and `root` (d, d) that of the shape about the `centres`
+    (G, d) of the groups, which have the `level` at x = 0 in common.
     """
 
     kind = "groups"
@@ -56,20 +48,18 @@ class GroupStep(Question):
 
     def answer(self, tasks, model):
         scales = model.scales()
-        about = [np.append(self.level, slopes) for slopes in self.centres]
+        about = np.insert(self.centres, 0, self.level, axis=1)
         evidence = np.stack(
             [tasks.evidence(model, centre, self.root, scales) for centre in about], axis=1
         )
         label = np.argmax(evidence, axis=1)
-        sent = np.zeros((len(label), len(about), self.centres.shape[1] + 1))
+        sent = np.zeros((len(label), MOST_GROUPS, about.shape[1]))  # of any number the same shape
         for g, centre in enumerate(about):
             mine = label == g
             deviation = tasks.deviations(model, centre, self.root, scales)[1]
             sent[mine, g, 0] = 1.0
             sent[mine, g, 1:] = deviation[mine] / self.clip_norm
-        wide = np.zeros((len(label), MOST_GROUPS * sent.shape[2]))  # which travels, for any number
-        wide[:, : self.size] = sent.reshape(len(label), -1)
-        return wide
+        return sent.reshape(len(label), -1)
 
     def bounded(self, sent):
         """One group of every task, whoever sent it."""
@@ -98,15 +88,9 @@ class GroupStep(Question):
 
 
 def starts(about, root, kappa, number):
-    """Centres (G, d) on both sides of `about`; none where no direction stands out.
+    """Centres (G, d) on both sides of `about` (d,); none where no direction stands out.
 
-    Parameters
-    ----------
-    about : ndarray (d,)
-    root : ndarray (d, d)
-    kappa : float
-        Variance of slopes over the shape.
-    number : int or "auto"
+    Slopes have the variance `kappa` over the shape of this root; `number` may be "auto".
     """
     values, vectors = np.linalg.eigh(root @ root.T)
     number = _AUTO if number == "auto" else number
@@ -124,11 +108,10 @@ def find(loop, share):
     model = loop.model
     kappa = float(np.exp(model.log_kappa) @ model.kappa)
     centres = starts(loop.about[1:], model.root, kappa, loop.plan.n_groups)
-    counts, noise = np.zeros(len(centres)), 0.0
-    radius = math.sqrt(kappa)
-    rounds = ROUNDS if loop.plan.is_private else EXACT_ROUNDS
+    counts, noise, private = np.zeros(len(centres)), 0.0, loop.plan.is_private
+    rounds = ROUNDS if private else EXACT_ROUNDS
     for r in range(rounds if len(centres) else 0):
-        clip_norm = radius * (1.0 - r / (rounds + 1.0)) if loop.plan.is_private else radius
+        clip_norm = math.sqrt(kappa) * (1.0 - private * r / (rounds + 1.0))
         question = GroupStep(float(model.centre[0]), centres, model.flat, clip_norm)
         found, noise = yield from loop.ask(question, share / rounds)
         found = found.reshape(len(centres), -1)

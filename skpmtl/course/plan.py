@@ -41,20 +41,8 @@ COURSES = {
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
     "equal": ("step", "vote tau", "step"),
 }
-# Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
-WEIGHTS = {
-    "step": 6.0,
-    "moment": 5.0,
-    "columns": 5.0,
-    "vote": 1.0,
-    "level": 1.0,
-    "relation": 6.0,
-    "factor": 6.0,
-    "across": 6.0,
-    "spreads": 1.0,
-    "groups": 12.0,
-    "origin": 1.0,
-}
+# Steps and moments are sums of vectors and matrices; a vote of few numbers has a weight of one.
+WEIGHTS = {"step": 6, "moment": 5, "relation": 6, "factor": 6, "across": 6, "groups": 12}
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 GROUPS = "groups"  # and unknown groups of tasks with similar slopes
 EQUAL = "equal"  # in place of all of them: slopes of counts are known to be the same in all tasks
@@ -62,22 +50,11 @@ EQUAL = "equal"  # in place of all of them: slopes of counts are known to be the
 
 def shares_of(course):
     """Shares of the queries of a course, which add up to one."""
-    weights = [WEIGHTS[name.split()[0]] for name in course]
+    weights = [WEIGHTS.get(name.split()[0], 1) for name in course]
     return tuple((name, w / sum(weights)) for name, w in zip(course, weights, strict=True))
 
 
-SHARES = {row: shares_of(course) for row, course in COURSES.items()}
-
-
-def course_of(
-    row,
-    structures=STRUCTURES,
-    levels="auto",
-    related=False,
-    grouped=False,
-    factored=False,
-    crossed=False,
-):
+def course_of(row, structures, levels, related, grouped, factored, crossed):
     """Queries of a row of `COURSES` that these structures and levels have use for.
 
     With equal slopes there is nothing to ask about priors of slopes. Without "mean" steps are of
@@ -146,12 +123,13 @@ class HierarchicalPlan(Plan):
     ----------
     epsilon, delta, adjacency
         As of the estimator; epsilon None: no noise, and every share is that of a large table.
-    n_tasks, n_features : int
+    n_tasks, d : int
+        Tasks, and columns of X.
     n_servers : int, default=1
         Servers that add the noise, each enough of it; 1 is a trusted curator.
     loss : {"squared", "poisson", "huber"}, default="squared"
-    n_classes : int, default=0
-        0 for real targets.
+    C : int, default=0
+        Number of classes, 0 for real targets.
     """
 
     fit_intercept, has_errors, has_summary = True, False, False
@@ -159,22 +137,10 @@ class HierarchicalPlan(Plan):
     factor = below = across = None
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
-    def __init__(
-        self,
-        epsilon,
-        delta,
-        adjacency,
-        n_tasks,
-        n_features,
-        n_servers=1,
-        loss="squared",
-        n_classes=0,
-    ):
-        self.loss, self.n_classes = loss, n_classes
-        self.adjacency, self.n_tasks, self.n_features = adjacency, n_tasks, n_features
-        self.epsilon = self.delta = None
-        self.n_servers = n_servers
-        self.mu = math.inf
+    def __init__(self, epsilon, delta, adjacency, n_tasks, d, n_servers=1, loss="squared", C=0):
+        self.loss, self.n_classes = loss, C
+        self.adjacency, self.n_tasks, self.n_features = adjacency, n_tasks, d
+        self.epsilon, self.delta, self.mu, self.n_servers = None, None, math.inf, n_servers
         if epsilon is not None and epsilon < math.inf:
             self.epsilon, self.delta = check_budget(epsilon, delta, n_tasks)
             self.mu = divided_mu(self.epsilon, self.delta, n_servers)
@@ -225,7 +191,7 @@ class HierarchicalPlan(Plan):
         return IN_TURN if clear else SCALES
 
     def row(self, n_present):
-        """Name of the row of `SHARES`, for this released number of tasks with rows."""
+        """Name of the row of `COURSES`, for this released number of tasks with rows."""
         z = n_present * self.signal
         ratio = z / math.sqrt(self.n_features)
         least, steps, moments, large = ROWS_OF_UNITS if self.first == "place" else ROWS_OF_SCORES
@@ -280,17 +246,13 @@ class HierarchicalPlan(Plan):
         """Of a fit what it made, in order; before one the queries of a table that is all clear."""
         if made is not None:
             return made
-        shares = [
-            (self.first, self.share_of_place()),
-            ("columns", self.share_of_columns(self.n_tasks)),
-        ]
+        place, columns = self.share_of_place(), self.share_of_columns(self.n_tasks)
         errors = ERRORS * self.has_errors
-        rest = 1.0 - sum(share for _, share in shares) - errors
-        shares += [(name, rest * share) for name, share in self.shares(self.n_tasks)]
-        shares.append(("errors", errors))
-        return [
-            {"name": name, "mu": self.mu * math.sqrt(share)} for name, share in shares if share > 0
-        ]
+        rest = 1.0 - (place + columns) - errors
+        shares = [(name, rest * share) for name, share in self.shares(self.n_tasks)]
+        shares = [(self.first, place), ("columns", columns), *shares, ("errors", errors)]
+        mus = [(name, self.mu * math.sqrt(share)) for name, share in shares if share > 0]
+        return [{"name": name, "mu": mu} for name, mu in mus]
 
     def public_inputs(self):
         known = {"n_tasks": self.n_tasks, "n_features": self.n_features}

@@ -86,11 +86,9 @@ def shrunk(values, noise, variances, no_signal=_NO_SIGNAL):
 
     Every value is N(0, A) plus noise, with an A of its own; how many values have which is learnt.
     """
-    signals, d = np.array(variances), len(values)
+    signals, d, others = np.array(variances), len(values), len(variances) - 1
     V = signals + noise**2
-    before = np.array(
-        [no_signal, *np.full(len(signals) - 1, (1.0 - no_signal) / (len(signals) - 1))]
-    )
+    before = np.append(no_signal, np.full(others, (1.0 - no_signal) / others))
     E = -0.5 * np.log(V) - 0.5 * values[:, None] ** 2 / V
     shares = before
     for _ in range(_SHARINGS):
@@ -108,9 +106,8 @@ def read_scales(found, noise):
 
     The variances are of all columns together, and of a single one.
     """
-    middle, of_all = shrunk(
-        found.mean(keepdims=True), noise / math.sqrt(len(found)), _SIGNALS, 1 / 3
-    )
+    of_mean = found.mean(keepdims=True), noise / math.sqrt(len(found))
+    middle, of_all = shrunk(*of_mean, _SIGNALS, 1 / 3)
     apart, of_one = shrunk(found - found.mean(), noise, _SIGNALS)
     return middle + apart, np.array([of_all, of_one])
 
