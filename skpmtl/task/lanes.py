@@ -219,22 +219,12 @@ def _side_by_side(parts):
 
 @dataclass
 class Lanes:
-    """Layout of blocks of n rows and k columns.
+    """Layout of blocks of n rows and k columns; arrays are (blocks, LANES)."""
 
-    Attributes
-    ----------
-    first, count : ndarray (blocks, LANES)
-        Rows of lanes, among those of a chunk.
-    task : ndarray (blocks, LANES)
-        Numbers among the tasks of the chunk; their number where a lane is empty.
-    head : ndarray (blocks, LANES)
-        First lane of the task, among all of the chunk.
-    """
-
-    first: np.ndarray
-    count: np.ndarray
-    task: np.ndarray
-    head: np.ndarray
+    first: np.ndarray  # first row of a lane, among those of a chunk
+    count: np.ndarray  # of its rows
+    task: np.ndarray  # number among the tasks of the chunk; their number where a lane is empty
+    head: np.ndarray  # first lane of the task, among all of the chunk
     n: int
     k: int
 

@@ -7,15 +7,6 @@ import numpy as np
 
 from ..tables.table import weighted_sum
 
-__all__ = [
-    "LEAST_DOF",
-    "Posterior",
-    "averaged_scores",
-    "covariance_of",
-    "flatter",
-    "noise_of",
-]
-
 _TIE = 1e-9  # between two scores
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
 
@@ -23,13 +14,9 @@ LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t
 class Posterior(NamedTuple):
     """What a task keeps of its posterior, as the attributes that end in an underscore."""
 
-    # (m, D, D), of the coefficients and, last, the intercept; infinite where the rows do not
-    # determine them
-    covariance: np.ndarray
-    # `noise_variance`, `dof`: (m,); variance of the noise of a row, and its degrees of
-    # freedom
-    noise_variance: np.ndarray
-    dof: np.ndarray
+    covariance: np.ndarray  # (m, D, D), intercept last; infinite where rows do not determine it
+    noise_variance: np.ndarray  # (m,), of a row
+    dof: np.ndarray  # (m,), its degrees of freedom
 
     def attributes(self):
         return {f"{name}_": value for name, value in self._asdict().items()}

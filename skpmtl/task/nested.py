@@ -30,58 +30,23 @@ from ..tables.table import weighted_sum
 from . import posterior
 from .posterior import Decomposition, TaskRows, log_sum
 
-__all__ = [
-    "LevelEffects",
-    "RatioPart",
-    "Subgroups",
-    "averages",
-    "covariances",
-    "each",
-    "gains",
-    "information",
-    "log_evidence",
-    "log_evidence_by",
-    "moved",
-    "of_origin",
-]
-
 
 class RatioPart(NamedTuple):
-    """The tasks under one ratio of the grid.
-
-    Attributes
-    ----------
-    dec : Decomposition
-    log_root : ndarray (m,)
-        Log of the root of the product of 1 / (1 + g U_c).
-    """
+    """The tasks under one ratio of the grid."""
 
     dec: Decomposition
-    log_root: np.ndarray
+    log_root: np.ndarray  # (m,), log of the root of the product of 1 / (1 + g U_c)
 
 
 @dataclass
 class Subgroups:
-    """Subgroups of the rows of m tasks.
+    """Subgroups of the rows of m tasks."""
 
-    Attributes
-    ----------
-    of_row : ndarray (N,)
-        Subgroup of every row, in 0 ... n - 1.
-    tasks : ndarray (n,)
-        Positions of their tasks, sorted.
-    levels : ndarray (n,)
-        Their levels of the factor, sorted in every task.
-    counts : ndarray (n,)
-        U_c, how much their rows count.
-    n_tasks : int
-    """
-
-    of_row: np.ndarray
-    tasks: np.ndarray
-    levels: np.ndarray
-    counts: np.ndarray
-    n_tasks: int
+    of_row: np.ndarray  # (N,), subgroup of every row, in 0 ... n - 1
+    tasks: np.ndarray  # (n,), positions of their tasks, sorted
+    levels: np.ndarray  # (n,), their levels of the factor, sorted in every task
+    counts: np.ndarray  # (n,), U_c, how much their rows count
+    n_tasks: int  # m
 
     @classmethod
     def of(cls, codes, levels, counts, n_tasks):
@@ -231,10 +196,7 @@ def log_evidence_by(axis, parts, level, slopes, scales):
     found = []
     for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
         by = posterior.log_evidence_by(axis, part.dec, *centre)
-        by += part.log_root[:, None] + log_ratio
-        found.append(by)
-    if len(found) == 1:
-        return found[0]
+        found.append(by + (part.log_root[:, None] + log_ratio))
     both = np.stack(found, axis=2)
     return log_sum(both.reshape(-1, len(parts))).reshape(both.shape[:2])
 
@@ -262,9 +224,8 @@ def information(parts, level, slopes, scales, some=slice(None)):
 
 def gains(parts, level, slopes, scales):
     """-> weights of parts (n, m), `gains` of every one"""
-    logs, known = zip(
-        *(posterior.gains(part.dec, level, slopes, scales) for part in parts), strict=True
-    )
+    found = [posterior.gains(part.dec, level, slopes, scales) for part in parts]
+    logs, known = zip(*found, strict=True)
     return _mixed(parts, scales, logs)[1], known
 
 

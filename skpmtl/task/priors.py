@@ -137,11 +137,6 @@ def at_least(log_weights, variances, noise):
     """A prior of a spread about a centre that is known up to noise of this variance.
 
     Weights of cells below the noise move to it, where it lies between two cells to both of them.
-
-    Parameters
-    ----------
-    log_weights, variances : ndarray (n,)
-    noise : float
     """
     return _into_cells(log_weights, np.log(variances), np.log(np.maximum(variances, noise)))
 
@@ -297,20 +292,10 @@ def _moved(log_weights, cells):
 
 @dataclass
 class Component:
-    """One prior of the list: w ~ N(slopes, kappa root root').
+    """One prior of the list: w ~ N(slopes, kappa root root')."""
 
-    Attributes
-    ----------
-    name : {"alone", "shape", "mean", "group", "larger"}
-    slopes : ndarray (d,)
-    root : ndarray (d, r)
-        Of trace one, as root root'.
-    log_weight : float
-    scales : Scales
-    """
-
-    name: str
-    slopes: np.ndarray
-    root: np.ndarray
+    name: str  # "alone", "shape", "mean", "group" or "larger"
+    slopes: np.ndarray  # (d,)
+    root: np.ndarray  # (d, r), where root root' is of trace one
     log_weight: float
     scales: Scales

@@ -160,21 +160,14 @@ def own_scales(summaries, released, common, single, own_unit=False):
         np.maximum(k - 1.0, 0.0) * np.log(V) + np.log(S) + Q / V + k * mean**2 / S
     )
     w = np.exp(E - E.max(axis=1, keepdims=True))
-    w /= w[:, :1] + w[:, 1:2] + w[:, 2:]
+    w /= _row_sums(w)[:, None]
     g, h, f = k * G / S * mean, G * V / S, _HETERO / V
-    total_of = [w[:, i : i + 1] for i in range(3)]
-    shrunk = sum(q * (1.0 - f[:, i : i + 1]) * g[:, i : i + 1] for i, q in enumerate(total_of))
-    slope = sum(q * f[:, i : i + 1] for i, q in enumerate(total_of))
-    blind = sum(q * g[:, i : i + 1] for i, q in enumerate(total_of))
-    place = np.where(seen, shrunk + slope * r, blind)
-    known = sum(
-        q * (f[:, i : i + 1] * v + (1.0 - f[:, i : i + 1]) ** 2 * h[:, i : i + 1])
-        for i, q in enumerate(total_of)
-    )
     # A task without any spread has the scales of one without rows.
-    off = [v * (k > 0) for v in _HETERO]
-    unknown = single + sum(q * (off[i] + h[:, i : i + 1]) for i, q in enumerate(total_of))
-    variance = np.where(seen, known, unknown)
+    of_cells = (1.0 - f) * w * g, w * f, w * g
+    of_cells += w * (f * v + (1.0 - f) ** 2 * h), w * (_HETERO * (k > 0) + h)
+    shrunk, slope, blind, known, unknown = (_row_sums(cells)[:, None] for cells in of_cells)
+    place = np.where(seen, shrunk + slope * r, blind)
+    variance = np.where(seen, known, single + unknown)
     if not own_unit:
         place = place + math.log(2.0) * np.minimum(variance, MOST_VARIANCE)
     return released * 2.0**place, variance
@@ -183,14 +176,9 @@ def own_scales(summaries, released, common, single, own_unit=False):
 def typical_squares(summaries, variance):
     """Squares of typical rows about a mean row, in a task's scales of columns. (m, d)
 
-    These scales are the roots of means of squares; what is typical is less by the same factor
-    again. A column that is constant over several rows of a task is taken to be so.
-
-    Parameters
-    ----------
-    summaries : Summaries
-    variance : ndarray (m, d)
-        Posterior variance of the log2 of scales.
+    These scales, whose log2 have this posterior variance (m, d), are the roots of means of squares;
+    what is typical is less by the same factor again. A column that is constant over several rows of
+    a task is taken to be so.
     """
     less = math.log(2.0) * np.minimum(variance, MOST_VARIANCE)
     constant = (summaries.n > 1)[:, None] & (summaries.x_std == 0)
