@@ -25,7 +25,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
-from .reml import MixedFit, column_sizes, signed_factor
+from .reml import column_sizes, in_units
 
 __all__ = ["fit_laplace"]
 
@@ -121,18 +121,13 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     total = slopes.sum(axis=0)
     information = np.linalg.eigvalsh(0.5 * hessian[problem.k :, problem.k :])
     L, tau, beta = problem.parts(params)
-    size_x, size_z, k = problem.size_x, problem.size_z, problem.k
-    u, v = problem.mode
-    influences = (-0.5 * slopes @ inverse)[:, k:] / size_x
-    return MixedFit(
-        coef=beta / size_x,
-        factor=signed_factor(L) / size_z[:, None],
-        sigma2=1.0,
-        covariance=inverse[k:, k:] / np.outer(size_x, size_x),
-        effects=u @ L.T / size_z,
-        effects_covariance=L @ problem.covariances() @ L.T / np.outer(size_z, size_z),
-        deviance=float(values.sum() - 2.0 * problem.constant),
-        converged=bool(0.25 * total @ inverse @ total < _LEFT and information[0] > _FLAT),
+    (u, v), k = problem.mode, problem.k
+    influences = (-0.5 * slopes @ inverse)[:, k:] / problem.size_x
+    return in_units(
+        (problem.size_x, problem.size_z),
+        *(1.0, beta, inverse[k:, k:], L, u @ L.T, L @ problem.covariances() @ L.T),
+        values.sum() - 2.0 * problem.constant,
+        bool(0.25 * total @ inverse @ total < _LEFT and information[0] > _FLAT),
         other_effects=problem.by_grouping(problem.each(tau) * v),
         other_std=np.abs(tau),
         influences=None if problem.counts else influences,

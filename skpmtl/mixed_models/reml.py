@@ -299,17 +299,28 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     sigma2 = rss / (N - p)
     spread = _gains(ZZ, L)
     effects = np.einsum("tij,tj->ti", spread, Zy - ZX @ beta)
-    # The constant of the restricted likelihood for X in the units of the user.
-    constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
+    value += _constant(N - p, size_x)
+    return in_units((size_x, size_z), sigma2, beta, inverse, L, effects, spread, value, converged)
+
+
+def _constant(dof, size_x):
+    """Of the restricted likelihood for X in the units of the user."""
+    return dof * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
+
+
+def in_units(sizes, sigma2, coef, inverse, L, effects, spread, deviance, converged, **more):
+    """`MixedFit` from numbers of columns that were divided by their sizes, of X and Z."""
+    x, z = sizes
     return MixedFit(
-        coef=beta / size_x,
-        factor=signed_factor(L) / size_z[:, None],
+        coef=coef / x,
+        factor=signed_factor(L) / z[:, None],
         sigma2=sigma2,
-        covariance=sigma2 * inverse / np.outer(size_x, size_x),
-        effects=effects / size_z,
-        effects_covariance=sigma2 * spread / np.outer(size_z, size_z),
-        deviance=float(value + constant),
+        covariance=sigma2 * inverse / np.outer(x, x),
+        effects=effects / z,
+        effects_covariance=sigma2 * spread / np.outer(z, z),
+        deviance=float(deviance),
         converged=converged,
+        **more,
     )
 
 
@@ -364,19 +375,11 @@ def _fit_with_others(rows, correlated, max_iter):
     free = scale * beta
     inverse = cho_solve(chol, np.eye(len(beta)))[:p, :p]
     effects = np.einsum("tij,tj->ti", G, Zy - (S @ free).reshape(m, q))
-    constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
-    return MixedFit(
-        coef=beta[:p] / size_x,
-        factor=signed_factor(L) / size_z[:, None],
-        sigma2=sigma2,
-        covariance=sigma2 * inverse / np.outer(size_x, size_x),
-        effects=effects / size_z,
-        effects_covariance=sigma2 * G / np.outer(size_z, size_z),
-        deviance=float(value + constant),
-        converged=_is_minimum(found),
-        other_effects=tuple(np.split(free[p:], np.cumsum(counts)[:-1])),
-        other_std=np.sqrt(sigma2) * np.abs(found.x[n_factor:]),
-    )
+    value, beta = value + _constant(N - p, size_x), beta[:p]
+    known = sigma2, beta, inverse, L, effects, G, value, _is_minimum(found)
+    of_others = {"other_effects": tuple(np.split(free[p:], np.cumsum(counts)[:-1]))}
+    of_others["other_std"] = np.sqrt(sigma2) * np.abs(found.x[n_factor:])
+    return in_units((size_x, size_z), *known, **of_others)
 
 
 def column_sizes(columns):
