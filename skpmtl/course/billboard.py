@@ -172,9 +172,8 @@ class HierarchicalBillboard(OfModels):
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
-    added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
+    added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio", "origin")
     added += ("spread", "spread_doubt", "row_variance", "moved", "profiles", "own_sigma", "own_tau")
-    added += ("origin",)
 
     def __post_init__(self):
         d = self.n_features
@@ -223,11 +222,6 @@ class HierarchicalBillboard(OfModels):
     def has_place(self):
         """Whether levels are pooled; otherwise every task has its own, in its own unit."""
         return self.width is not None
-
-    @property
-    def has_centres(self):
-        """Whether centres of columns were released; they are zeros before."""
-        return bool(self.column_centre.any())
 
     @property
     def kappa(self):
@@ -349,79 +343,63 @@ class HierarchicalBillboard(OfModels):
         return {**super().parameters(), **given}
 
     def declared(self):
-        d = self.n_features
+        d, law, known = self.n_features, self.law, vars(self)
         if self.has_place and None in (self.middle, self.unit):
             raise ValueError("its window of levels has no middle or no unit")
-        yield "column_scale", self.column_scale, [(d,)]
-        if not (self.column_scale > LEAST_SCALE).all():
-            raise ValueError("a scale of its columns is not positive")
-        yield "column_centre", self.column_centre, [(d,)]
-        yield "scale_variance", self.scale_variance, [(2,)]
-        yield "centre", self.centre, [centre_shape(d, self.n_classes)]
-        yield "root", self.root, [(d, d)]
-        if not self.slopes_are_equal and abs(np.sum(self.root**2) - 1.0) > 1e-6:
-            raise ValueError("its shape of slopes does not have trace one")
-        yield "origin", self.origin, [(d,)]
-        yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
-        yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
-        yield "log_tau", self.log_tau, [(len(self.tau),)]
-        for name in ("sigma", "tau"):
-            if getattr(self, f"own_{name}") is not None:
-                yield f"own_{name}", getattr(self, f"own_{name}"), [(len(getattr(self, name)),)]
-        yield "moved", self.moved, [(4,)]
-        yield "log_components", self.log_components, [(3,)]
-        yield "log_ratio", self.log_ratio, [(1 if self.below is None else len(priors.RATIO),)]
-        yield "centre_noise", self.centre_noise, [(2,)]
-        yield from self._declared_init()
-        if (self.relation is None) != (self.related is None):
-            raise ValueError("its relation has no models, or models no relation")
+        together = ("relation", "related"), ("spread", "spread_doubt")
+        together += (("effects", "effect_covariance", "effect_dof"),)
+        together += (("groups", "log_groups", "group_counts", "group_kappa"),)
+        for names in together:
+            if len({known[name] is None for name in names}) > 1:
+                raise ValueError(f"it has some of {', '.join(names)}, and not all")
         if self.relation is not None:
             yield from self.relation.declared()
-            yield "models of its relation", self.related, [(self.relation.rank, d + 1)]
+        rank = 0 if self.relation is None else self.relation.rank
+        G = 0 if self.groups is None else len(self.groups)
+        shapes = [
+            ((d,), ("column_scale", "column_centre", "origin")),
+            ((2,), ("scale_variance", "centre_noise", "row_variance")),
+            ((d, d), ("root",)),
+            (centre_shape(d, self.n_classes), ("centre",)),
+            (law.kappa.shape, ("log_kappa", "group_kappa")),
+            (law.sigma.shape, ("log_sigma", "own_sigma")),
+            (self.tau.shape, ("log_tau", "own_tau")),
+            ((4,), ("moved",)),
+            ((3,), ("log_components",)),
+            ((1 if self.below is None else len(priors.RATIO),), ("log_ratio",)),
+            ((rank, d + 1), ("related",)),
+            ((G, d), ("groups",)),
+            ((G,), ("log_groups", "group_counts")),
+            ((d + 1,), ("effects", "effect_dof")),
+            ((d + 1, d + 1), ("effect_covariance",)),
+            ((2 + (self.below is not None) + len(self.factors), len(ZETA)), ("profiles",)),
+            ((d + 2, d + 2), ("spread",)),
+            ((d + 2,), ("spread_doubt",)),
+        ]
+        for shape, names in shapes:
+            for name in names:
+                if known[name] is not None:
+                    yield name, known[name], [shape]
+        yield from self._declared_init()
         if not all(isinstance(one, FactorEffects) for one in self.factors):
             raise ValueError("its list of factors has something else")
         if len({type(one.factor) for one in self.factors}) < len(self.factors):
             raise ValueError("it has several factors in one place")
         for one in self.factors:
             yield from one.declared()
-        if self.groups is not None:
-            G = len(self.groups)
-            yield "groups", self.groups, [(G, d)]
-            yield "log_groups", self.log_groups, [(G,)]
-            yield "group_counts", self.group_counts, [(G,)]
-            yield "group_kappa", self.group_kappa, [(len(self.law.kappa),)]
-            if priors.log_sum_of(self.log_groups) >= 0.0:
-                raise ValueError("its groups have all of the weight")
-        shapes = {
-            "effects": (d + 1,),
-            "effect_covariance": (d + 1, d + 1),
-            "effect_dof": (d + 1,),
-        }
-        given = [name for name in shapes if getattr(self, name) is not None]
-        if given and len(given) < len(shapes):
-            raise ValueError("its effects have no errors, or errors no effects")
-        for name in given:
-            yield name, getattr(self, name), [shapes[name]]
-        if given and not (np.diag(self.effect_covariance) >= 0.0).all():
-            raise ValueError("a variance of its effects is negative")
-        if given and not (self.effect_dof > 0.0).all():
-            raise ValueError("degrees of freedom of its effects are not positive")
-        if self.profiles is not None:
-            n = 2 + (self.below is not None) + len(self.factors)
-            yield "profiles", self.profiles, [(n, len(ZETA))]
-            if not (self.profiles >= 0.0).all():
-                raise ValueError("a standard deviation of its profiles is negative")
-        if (self.spread is None) != (self.spread_doubt is None):
-            raise ValueError("its spread of models has no errors, or errors no spread")
-        if self.spread is not None:
-            yield "spread", self.spread, [(d + 2, d + 2)]
-            yield "spread_doubt", self.spread_doubt, [(d + 2,)]
-            if not (np.append(np.diag(self.spread), self.spread_doubt) >= 0.0).all():
-                raise ValueError("a variance of its spread of models is negative")
-        if self.row_variance is not None:
-            yield "row_variance", self.row_variance, [(2,)]
-            if not (self.row_variance > 0.0).all():
-                raise ValueError("its variance of rows is not positive")
+        if not self.slopes_are_equal and abs(np.sum(self.root**2) - 1.0) > 1e-6:
+            raise ValueError("its shape of slopes does not have trace one")
+        if self.groups is not None and priors.log_sum_of(self.log_groups) >= 0.0:
+            raise ValueError("its groups have all of the weight")
+        if not (self.column_scale > LEAST_SCALE).all():
+            raise ValueError("a scale of its columns is not positive")
+        squares = [np.diag(x) for x in (self.effect_covariance, self.spread) if x is not None]
+        sizes = [x for x in (self.spread_doubt, self.profiles) if x is not None]
+        if not all((x >= 0.0).all() for x in squares + sizes):
+            raise ValueError("a variance or a standard deviation is negative")
+        positive = [x for x in (self.effect_dof, self.row_variance) if x is not None]
+        if not all((x > 0.0).all() for x in positive):
+            raise ValueError("a variance of rows or degrees of freedom are not positive")
 
     @property
     def mean(self):

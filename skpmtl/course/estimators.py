@@ -139,13 +139,9 @@ class Hierarchical(HasCovariates, BaseMTL):
         given = without_factors(self.factors, self.relation)
         if given is None:
             return None
-        return read_relation(
-            given,
-            population.tasks,
-            order=None if isinstance(self.tasks, str) else self.tasks,
-            rank=self.relation_rank,
-            quiet=quiet,
-        )
+        order = None if isinstance(self.tasks, str) else self.tasks
+        options = {"order": order, "rank": self.relation_rank, "quiet": quiet}
+        return read_relation(given, population.tasks, **options)
 
     def _factor(self, population):
         """The `Factor` of the parameters, over all tasks; None without one."""
@@ -236,14 +232,11 @@ class Hierarchical(HasCovariates, BaseMTL):
             )
 
     def _query_specs(self, population):
-        d = population.n_features
-        relation = self._relation(population, quiet=True)
-        rank = 0 if relation is None else relation.rank
-        factor = self._factor(population)
-        n_levels = 0 if factor is None else factor.n_levels
-        across = self._across(population)
-        n_levels = n_levels, 0 if across is None else across.n_levels
-        specs = query_specs(d, self.loss, population.n_classes, rank, *n_levels)
+        d, relation = population.n_features, self._relation(population, quiet=True)
+        sizes = [0 if relation is None else relation.rank]
+        for factor in (self._factor(population), self._across(population)):
+            sizes.append(0 if factor is None else factor.n_levels)
+        specs = query_specs(d, self.loss, population.n_classes, *sizes)
         if self._n_groups():
             specs[GroupStep.kind] = GroupStep.spec(d)
         if self.standard_errors:
@@ -267,30 +260,36 @@ class Hierarchical(HasCovariates, BaseMTL):
     def _scores_of_models(self, rows):
         if not hasattr(self, "row_reach_"):  # an exact fit, or a billboard without tasks
             return super()._row_scores(rows)
+        scores = np.empty((*self._shape_of(rows), *self.coef_.shape[1:-1]))
+        every = None if rows.codes is not None else _dense(rows.features())
+        for place, t, own in self._tasks_of(rows):
+            known = self._effects_below(t)
+            moved = 0.0 if known is None else known.of(self._places_of_rows(known, rows, own))
+            X = _dense(rows.features(own)) if every is None else every
+            scores[place] = self._scores_of_task(t, X, moved)
+        return self._by_covariates(scores, rows)
+
+    def _shape_of(self, rows):
+        """Of numbers of rows, which wide tables have for every task."""
+        n = rows.X.shape[0]
+        return (n,) if rows.codes is not None else (n, len(self._wide_columns()))
+
+    def _tasks_of(self, rows):
+        """By task, where its rows are among numbers of all, the task, and which rows."""
         if rows.codes is None:
-            X, columns = _dense(rows.features()), self._wide_columns()
-            moved = [self._effects_of_rows(t, rows) for t in columns]
-            scores = [self._scores_of_task(t, X, of) for t, of in zip(columns, moved, strict=True)]
-            scores = np.stack(scores, axis=1)
+            for j, t in enumerate(self._wide_columns()):
+                yield (slice(None), j), t, slice(None)
         else:
-            scores = np.empty((len(rows.codes), *self.coef_.shape[1:-1]))
             for t in np.unique(rows.codes):
                 own = np.flatnonzero(rows.codes == t)
-                X, moved = _dense(rows.features(own)), self._effects_of_rows(t, rows, own)
-                scores[own] = self._scores_of_task(t, X, moved)
-        return self._by_covariates(scores, rows)
+                yield own, t, own
 
     def _effects_below(self, t):
         """`LevelEffects` of the task at t; None without, and of a task without rows."""
         found = self.level_effects_[t] if t >= 0 and hasattr(self, "level_effects_") else None
         return found if isinstance(found, LevelEffects) else None
 
-    def _effects_of_rows(self, t, rows, own=slice(None)):
-        """Effects of the levels of some rows in the task at t, (n,); or 0."""
-        known = self._effects_below(t)
-        return 0.0 if known is None else known.of(self._places_of_rows(known, rows, own))
-
-    def _places_of_rows(self, known, rows, own=slice(None)):
+    def _places_of_rows(self, known, rows, own):
         labels, codes = rows.levels.column(self.billboard_.below)
         return known.places(labels, codes[own])
 
@@ -301,23 +300,16 @@ class Hierarchical(HasCovariates, BaseMTL):
         found = found if rows.codes is not None or np.ndim(found) == 0 else found[:, None]
         if not self._log_loss or not hasattr(self, "level_effects_"):
             return found
-        n = rows.X.shape[0]
-        shape = n if rows.codes is not None else (n, len(self._wide_columns()))
-        found = found + np.zeros(shape)
+        found = found + np.zeros(self._shape_of(rows))
         for place, _, _, known, at in self._levels_of_rows(rows):
             found[place] += known.doubt(at)
         return found
 
     def _levels_of_rows(self, rows):
-        """By task, where its rows are, task, rows, `LevelEffects` and the places of levels."""
-        if rows.codes is None:
-            places = [((slice(None), j), t) for j, t in enumerate(self._wide_columns())]
-        else:
-            places = [(np.flatnonzero(rows.codes == t), t) for t in np.unique(rows.codes)]
-        for place, t in places:
+        """`_tasks_of`, `LevelEffects` and the places of levels, of tasks that have these."""
+        for place, t, own in self._tasks_of(rows):
             known = self._effects_below(t)
             if known is not None:
-                own = place if rows.codes is not None else slice(None)
                 yield place, t, own, known, self._places_of_rows(known, rows, own)
 
     def _with_levels_of_rows(self, variance, rows):
@@ -340,9 +332,12 @@ class Hierarchical(HasCovariates, BaseMTL):
         board = self.billboard_
         if t >= 0 and self.row_reach_[t].any():
             model = self.coef_[t], self.intercept_[t]
-            bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
             coef, intercept = board.subtract_init(*model)
-            scores = _bounded(X, coef, intercept, *bounds, moved)
+            # Rows count up to a distance from the centre.
+            centre = self.row_centre_[t]
+            Z = bounded(X - centre, self.row_reach_[t])
+            scores = intercept + centre @ coef.T + Z @ coef.T + moved
+            scores = np.clip(scores, *self.prediction_range_[t])
         elif hasattr(self, "mean_coef_"):
             return self._mean_scores(X, self.mean_coef_, self.mean_intercept_)
         else:
@@ -366,9 +361,3 @@ class Hierarchical(HasCovariates, BaseMTL):
 
 def _dense(X):
     return X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
-
-
-def _bounded(X, coef, intercept, centre, reach, low, high, moved=0.0):
-    """Scores of rows that count up to `reach` from `centre`, plus `moved`, within low ... high."""
-    Z = bounded(X - centre, reach)
-    return np.clip(intercept + centre @ coef.T + Z @ coef.T + moved, low, high)

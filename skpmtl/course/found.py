@@ -8,20 +8,9 @@ from ..task import priors
 
 
 def findings(board, with_groups=False, is_private=False):
-    """What a report says was found.
+    """What a report says was found, by name: of levels, rows, factors, slopes and groups.
 
-    Parameters
-    ----------
-    board : HierarchicalBillboard
-    with_groups : bool, default=False
-        Whether groups of tasks were looked for.
-    is_private : bool, default=False
-        Whether what was released has noise.
-
-    Returns
-    -------
-    found : dict of str to str
-        Of levels, rows, factors, slopes and groups, as far as they were released.
+    `with_groups`: groups of tasks were looked for; `is_private`: what was released has noise.
     """
     if not board.releases:
         return {}
@@ -33,8 +22,8 @@ def findings(board, with_groups=False, is_private=False):
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
     for one in board.factors:
         few = "tasks of each of its levels" if one is board.above else "tasks for so many levels"
-        known = _too_few(few) if one.spread is None else _effects(board, one)
-        found[str(one.factor.name)] = known
+        none = f"nothing was asked: too few {few} for this budget"
+        found[str(one.factor.name)] = none if one.spread is None else _effects(board, one)
     if board.asked_below:
         found[str(board.below)] = _below(board)
     found["slopes"] = _slopes(board)
@@ -82,10 +71,6 @@ def _with_noise(known, is_private):
     if not known:
         return ", roughly: from the first noisy counts alone"
     return f", with noise of a standard deviation of at most {known}"
-
-
-def _too_few(what):
-    return f"nothing was asked: too few {what} for this budget"
 
 
 def _effects(board, known):

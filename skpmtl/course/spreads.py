@@ -39,17 +39,9 @@ class Components:
 def variance_components(board, coverage):
     """Of the squares of scores where standard errors were released, otherwise of the votes.
 
-    Parameters
-    ----------
-    board : HierarchicalBillboard
-        Of one score, with pooled levels.
-    coverage : float
-        Of the intervals. Those of votes are between quantiles of the released weights, of the level
-        and rows alone: those of slopes held .6 to 1 for .9.
-
-    Returns
-    -------
-    components : Components
+    -> `Components` of a model of one score, with pooled levels. Intervals of votes are between
+    quantiles of the released weights, of the level and rows alone: those of slopes held .6 to 1 for
+    .9.
     """
     law, measured = board.law, board.spread is not None
     covariance, of_models = _measured(board, coverage) if measured else _voted(board, coverage)

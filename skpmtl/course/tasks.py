@@ -28,8 +28,7 @@ class HierarchicalTaskSide(TaskSide):
         self.models = models_of(table, public_init)
 
     def contributions(self, query):
-        kind = _KINDS[query.statistic]
-        question = kind.of(query.public)
+        question = _KINDS[query.statistic].of(query.public)
         sent = question.answer(self.models, query.public.get("model"))
         return {query.statistic: sent if query.pick is None else sent[query.pick]}
 

@@ -16,19 +16,7 @@ from ..task.posterior import log_sum
 
 
 def posterior(tasks, model):
-    """Of the models of tasks, in units of the input.
-
-    Parameters
-    ----------
-    tasks : TaskModels
-    model : HierarchicalBillboard
-
-    Returns
-    -------
-    posterior : Posterior
-        Covariances (m, d + 1, d + 1) of coefficients and, last, the intercept; variance and degrees
-        of freedom of the noise of a row.
-    """
+    """`Posterior` of the models of some `TaskModels`, in units of the input."""
     found = []
     for part in model.all_components():
         of = tasks.decomposition(model, part.root), *tasks.around_part(model, part), part.scales
