@@ -195,6 +195,9 @@ def load_billboard(path):
         any of the forms of `fit`, makes it as if these tasks had been personalised where the
         billboard comes from. Before that, with ``unseen_task="mean"`` and a released mean model,
         `predict` uses that one. What concerns the course of the fit is missing, such as `n_iter_`.
+        Parameters that the file does not have are the defaults: a classifier averages probabilities
+        over what is not known of a model, also where the fit had ``uncertainty=False``, unless
+        ``est.set_params(uncertainty=False)`` comes before `personalize`.
 
     Raises
     ------

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -133,6 +134,11 @@ def test_several_outcomes(tmp_path):
     # columns are those of the first y here, and a task that comes later is the last one
     there.personalize(X, Y[["a"]])
     assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
+    # how sure a model is, which averages probabilities, is asked where it is personalised
+    plain = roundtrip(est, tmp_path).set_params(uncertainty=False).personalize(X, Y[["g", "f"]])
+    score = there.decision_function(X)[:, :2]
+    assert_array_equal(plain.decision_function(X), score)
+    assert_same(plain.predict_proba(X), expit(score))
 
 
 # ------------------------------------------------------------------------- without any task
