@@ -159,7 +159,7 @@ def test_the_loss_and_its_dual():
     assert -np.vdot(V, D) == pytest.approx(slope, rel=1e-6)
     for theta in (0.0, 0.4, 1.0):  # Fenchel's inequality: <u, z> <= f(z) + f*(u)
         value, _ = loss.evaluate(W)
-        dual = loss.dual(theta, W, V, value)
+        dual = loss.dual(theta, W, value)
         other = 0.5 * np.random.default_rng(3).normal(size=W.shape)
         z = np.einsum("ij,ij->i", X, other[task])
         residuals = loss._r.copy()

@@ -69,15 +69,15 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
     if alpha > 0:
         top = float(levels.max(initial=0.0)) + slack
         paid = penalty.conjugate(V, alpha, size)
-        theta = 1.0 if paid else loss.dual_scale(W, V, value)
+        theta = 1.0 if paid else loss.dual_scale(W, value)
         if top * abs(theta) > alpha:
             theta = np.sign(theta) * alpha / top
-        best = loss.dual(theta, W, V, value)
+        best = loss.dual(theta, W, value)
         best -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
         costs += [slack * omega + (paid and paid - penalty.conjugate(V, alpha))]
     if ridge > 0 and penalty.is_norm:
         above = np.maximum(penalty.dual_levels(V + ridge * W) + slack - alpha, 0.0)
-        best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
+        best = max(best, loss.dual(1.0, W, value) - 0.5 / ridge * (above @ above))
         costs += [0.5 / ridge * slack**2 * len(levels)]
     rounding = error + min(costs)  # no iteration takes away what the slack costs
 

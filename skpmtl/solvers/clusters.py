@@ -84,6 +84,3 @@ class ClusterPenalty(Penalty):
         # The square of a norm that is at most the length over (2 ridge)^1/2.
         root = np.sqrt(max(self.ridge * squares.sum() + self.alpha * top, 0.0) / whole)
         return float(root + size / np.sqrt(2.0 * self.ridge)) ** 2 / alpha
-
-    def noise_level(self, squares, largest):
-        raise NotImplementedError("it is no norm")

@@ -36,9 +36,8 @@ class Stacked:
     """
 
     ridge = 0.0
-    alike = keeps = has_models = False
+    keeps = False
     is_bounded = True
-    is_narrow = False  # a sample of tasks is no start
     is_flat = True  # parts that grow in opposite directions change no residual
 
     def __init__(self, loss):
@@ -60,12 +59,12 @@ class Stacked:
         """Both parts move the sum, so that it curves twice as much."""
         return 2.0 * self.loss.curvatures()
 
-    def dual_scale(self, W, V, value):
-        return self.loss.dual_scale(self.sum(W), V[: len(V) // 2], value)
+    def dual_scale(self, W, value):
+        return self.loss.dual_scale(self.sum(W), value)
 
-    def dual(self, theta, W, V, value):
+    def dual(self, theta, W, value):
         W = self.sum(W)
-        found = self.loss.dual(theta, W, V[: len(V) // 2], value)
+        found = self.loss.dual(theta, W, value)
         return found - 0.5 * self.loss.ridge * theta**2 * np.vdot(W, W)
 
     def rounding(self, W, value):
@@ -127,6 +126,3 @@ class Sum(Penalty):
 
     def conjugate(self, V, alpha, size=0.0):
         return sum(part.conjugate(half, alpha * own, size) for part, own, half in self._halves(V))
-
-    def noise_level(self, squares, largest):
-        raise NotImplementedError("every part has its own strength")

@@ -26,7 +26,7 @@ class WorkingSet:
     """
 
     def __init__(self, loss, alpha):
-        self.ridge, self.alpha = loss.ridge, alpha
+        self.loss, self.ridge, self.alpha = loss, loss.ridge, alpha
         self.columns = np.empty(0, dtype=np.int64)
         self.h = np.empty((0, loss.shape[0]))
         self.scratch = np.empty(loss.shape[0])
@@ -78,16 +78,15 @@ class WorkingSet:
 class RowSet(WorkingSet):
     """From rows Z (s, N), or (s, n) of rows that all tasks share.
 
-    The state is the residuals of the rows; or minus the gradient, while matrices G (s, s, m) or
-    (s, s, 1) make cheaper cycles.
+    The state is the residuals of the rows.
     """
 
     def __init__(self, loss, alpha):
         super().__init__(loss, alpha)
-        self.loss, self.y, self.offsets = loss, loss.targets(), loss.offsets
+        self.y, self.offsets = loss.targets(), loss.offsets
         self.Z = loss.features(self.columns)
         self.shared = self.Z.shape[1] < len(self.y)
-        self.square, self.G = float(self.y @ self.y), None
+        self.square = float(self.y @ self.y)
 
     def add(self, columns):
         new = self.loss.features(columns)
@@ -135,7 +134,7 @@ class MatrixSet(WorkingSet):
 
     def __init__(self, loss, alpha):
         super().__init__(loss, alpha)
-        self.loss, self.square = loss, loss.square
+        self.square = loss.square
 
     def add(self, columns):
         self.columns = np.append(self.columns, columns)

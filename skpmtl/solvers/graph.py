@@ -159,7 +159,6 @@ class GraphState(State):
         self.Omega = Omega
         # A task without neighbours has blocks that may have no inverse.
         self.strengths = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))
-
         self.largest = float(centred.smoothness.max() + self.strengths.max()) + self.ridge
 
     def rounding(self, table, W, b, value):
@@ -199,8 +198,7 @@ class LossOnGraph:
     """
 
     ridge = 0.0  # to those outside: it is in A
-    alike = keeps = crawls = has_models = False
-    is_narrow = False  # a sample of tasks is no start
+    keeps = False
     is_flat = True  # steps of splitting only bound the curvature of A
 
     def __init__(self, loss, Omega, lam, ridge):
@@ -239,12 +237,12 @@ class LossOnGraph:
     def curvatures(self):
         return self.loss.curvatures() + self._largest
 
-    def dual_scale(self, W, V, value):
-        return self.loss.dual_scale(W, V, value)
+    def dual_scale(self, W, value):
+        return self.loss.dual_scale(W, value)
 
-    def dual(self, theta, W, V, value):
+    def dual(self, theta, W, value):
         penalty = self._quadratic(W)[0]
-        return self.loss.dual(theta, W, V, value - penalty) - theta**2 * penalty
+        return self.loss.dual(theta, W, value - penalty) - theta**2 * penalty
 
     def rounding(self, W, value):
         """With that of sums over neighbours, in the value, its dual and V."""

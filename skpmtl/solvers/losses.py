@@ -142,7 +142,7 @@ class Loss:
     steepest = 1.0  # largest second derivative of a row's loss in its score
     entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
 
-    def __init__(self, table, scale, fit_intercept, ridge, grid=True):
+    def __init__(self, table, scale, fit_intercept, ridge):
         self.table = table
         self.scale = scale
         self.fit_intercept = fit_intercept
@@ -151,6 +151,8 @@ class Loss:
         self.offsets = table.offsets
         self.y, self.weights = table.y, table.weights
         self._base = None  # scores of rows under a public initial model, in the order of `y`
+        if table.base is not None:
+            self._base, self._z = np.ascontiguousarray(table.base[:, 0]), np.empty(table.n_rows)
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
         width = _stored(table)
@@ -162,7 +164,7 @@ class Loss:
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
         self._grid = None
         n, m = table.X.shape[0], table.n_tasks
-        if grid and self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
+        if self.repeats == 1 and self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
             self._grid = (table.rows, table.codes)
         X = table.csr if table.is_sparse else (table.X,)
         self._x = *X, self._rows, self._shared
@@ -232,11 +234,6 @@ class Loss:
         rows = slice(self.offsets[first], self.offsets[last])
         np.add(z[rows], self._base[rows], out=self._z[rows])
         return self._z
-
-    def _from(self, base):
-        """Take scores of rows under a public initial model."""
-        if base is not None:
-            self._base, self._z = np.ascontiguousarray(base), np.empty(len(base))
 
     def _entropy(self, entropy, theta):
         """Dual value of the entropies of rows, and of theta times the residuals at the start."""
@@ -364,7 +361,7 @@ class Loss:
         """Whether there is a `working_set`, of so many features."""
         return False
 
-    def dual_scale(self, W, V, value):
+    def dual_scale(self, W, value):
         """Factor of the residuals from which the search for the best dual value starts."""
         return 1.0
 
@@ -412,8 +409,16 @@ class Loss:
         return models.around(tol=0.01)[0].reshape(len(self.scale), -1) @ root.T
 
     def curvature_bound(self, D):
-        """Hessian bound of every task times the rows of D."""
-        return self.curvature(D)
+        """Hessian bound of every task times the rows of D.
+
+        Curvatures q of rows are at most `steepest`, c, and an intercept at its optimum leaves
+        min over b of sum q (z - b)^2 <= c sum (z - mean)^2.
+        """
+        out = self.curvature(D)
+        out *= self.steepest
+        if self.ridge:
+            out += (1.0 - self.steepest) * self.ridge * D
+        return out
 
     def curvature(self, D):
         """scale_k X_k' C X_k d_k + ridge d_k, C the (weighted) centring with intercepts."""
@@ -437,20 +442,20 @@ class SquaredLoss(Loss):
     _residual_kernel = staticmethod(passes.squared_residuals)
     _kept = None
 
-    def dual_terms(self, W, V, value):
+    def dual_terms(self, W, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
         # Residuals add up to zero, but for rounding, and y may be far from it.
         y = self._centred(self.y)
         a = float(np.repeat(self.scale, self.table.sizes) * self._r @ y)
         return a, 2.0 * value - self.ridge * np.vdot(W, W)
 
-    def dual(self, theta, W, V, value):
-        a, q = self.dual_terms(W, V, value)
+    def dual(self, theta, W, value):
+        a, q = self.dual_terms(W, value)
         return theta * a - 0.5 * theta**2 * q
 
-    def dual_scale(self, W, V, value):
+    def dual_scale(self, W, value):
         """The theta that maximises the dual value of theta times (residuals, ridge term)."""
-        a, q = self.dual_terms(W, V, value)
+        a, q = self.dual_terms(W, value)
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
@@ -531,7 +536,7 @@ class GramLoss(SquaredLoss):
         value = 0.5 * (self.square - np.vdot(W, self.g) - np.vdot(W, V))
         return self._with_ridge(value, V, W)
 
-    def dual_terms(self, W, V, value):
+    def dual_terms(self, W, value):
         return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
 
     def rounding(self, W, value):
@@ -595,7 +600,7 @@ class WideLoss(SquaredLoss):
         V = (R.T @ X) * self.scale[:, None]
         return self._with_ridge(value, V, W)
 
-    def dual_terms(self, W, V, value):
+    def dual_terms(self, W, value):
         R, means = self._residual, self.Y.sum(axis=0) / self.table.sizes
         products = np.einsum("ik,ik->k", R, self.Y)
         if self.fit_intercept:
@@ -669,9 +674,7 @@ class SharedGramLoss(SquaredLoss):
     evaluate = GramLoss.evaluate
     dual_terms = GramLoss.dual_terms
     rounding = GramLoss.rounding
-
-    def curvature(self, D):
-        return self._product(D) + self.ridge * D
+    curvature = GramLoss.curvature
 
 
 class LogisticLoss(Loss):
@@ -684,19 +687,6 @@ class LogisticLoss(Loss):
     steepest = 0.25
     entropy_slope = 32.0
     _residual_kernel = staticmethod(passes.logistic_residuals)
-
-    def __init__(self, table, *args, **options):
-        super().__init__(table, *args, **options)
-        self._from(None if table.base is None else table.base[:, 0])
-
-    def curvature_bound(self, D):
-        # The logistic function's slope q is at most 1/4, and an intercept at its optimum
-        # leaves min over c of sum q (z - c)^2 <= 1/4 sum (z - mean)^2.
-        out = self.curvature(D)
-        out *= 0.25
-        if self.ridge:
-            out += 0.75 * self.ridge * D
-        return out
 
     def resolvent(self, share, W, floor, lean=False):
         """Steps with the Hessians at W, see `resolvents.curved`; None: they are too dear."""
@@ -741,7 +731,7 @@ class LogisticLoss(Loss):
         q += share
         return q
 
-    def dual(self, theta, W, V, value):
+    def dual(self, theta, W, value):
         """Sum of the binary entropies of the targets less theta times the residuals."""
         u = self._others(theta)
         np.clip(u, 0.0, 1.0, out=u)
@@ -762,10 +752,9 @@ class PoissonLoss(Loss):
     entropy_slope = 32.0
     _residual_kernel = staticmethod(passes.poisson_residuals)
 
-    def __init__(self, table, *args, **options):
-        table = with_events(table) if args[1] else table
-        super().__init__(table, *args, **options)
-        self._from(None if table.base is None else table.base[:, 0])
+    def __init__(self, table, scale, fit_intercept, ridge):
+        table = with_events(table) if fit_intercept else table
+        super().__init__(table, scale, fit_intercept, ridge)
 
     def _score_sizes(self):
         return np.full(len(self.y), self.entropy_slope)  # logarithms of counts
@@ -788,7 +777,7 @@ class PoissonLoss(Loss):
         table = replace(self.table, y=z + r / q, weights=q, masses=None, base=None)
         return _squared(table, self.scale, self.fit_intercept, self.ridge)
 
-    def dual(self, theta, W, V, value):
+    def dual(self, theta, W, value):
         """Minus the conjugates of the deviances at minus theta times the residuals."""
         q = self.y - theta * self._r
         np.maximum(q, 0.0, out=q)
@@ -807,7 +796,7 @@ class MultinomialLoss(Loss):
     entropy_slope = 32.0
     is_narrow = False
 
-    def __init__(self, table, scale, fit_intercept, ridge, grid=True):
+    def __init__(self, table, scale, fit_intercept, ridge):
         C = self.n_classes = self.repeats = table.n_classes
         sizes = np.repeat(table.sizes, C)
         ends = np.concatenate([[0], np.cumsum(sizes)])
@@ -825,10 +814,9 @@ class MultinomialLoss(Loss):
             rows=rows,
             weights=weights,
             masses=None,
-            base=None,
+            base=None if table.base is None else table.base[places, which][:, None],
         )
-        super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
-        self._from(None if table.base is None else table.base[places, which])
+        super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge)
         for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
             # All classes of a task together.
             cut = task_blocks(table.offsets, C * _stored(table), limit)
@@ -847,14 +835,6 @@ class MultinomialLoss(Loss):
             self.weights,
         )
         return value, self._r
-
-    def curvature_bound(self, D):
-        # The Hessian in the scores, diag(p) - pp', is at most 1/2.
-        out = self.curvature(D)
-        out *= 0.5
-        if self.ridge:
-            out += 0.5 * self.ridge * D
-        return out
 
     def resolvent(self, share, W, floor, lean=False):
         """That of `resolvents.curved` class by class, but for what all classes have in common: the
@@ -886,7 +866,7 @@ class MultinomialLoss(Loss):
         p = self.y - (self._r if self.weights is None else self._r / self.weights)
         return 2.0 * p * (1.0 - p)
 
-    def dual(self, theta, W, V, value):
+    def dual(self, theta, W, value):
         """Sum of the entropies of the targets less theta times the residuals."""
         q = -theta * self._r
         if self.weights is not None:

@@ -50,8 +50,8 @@ def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
         if centred.problem.loss == "squared" and centred.table.n_features <= _DIRECT:
             solve = _least_squares_by_rows if _is_short(centred) else _least_squares
             W = solve(centred, lam)
-            fitted = centred.problem.fit_intercept
-            b = _intercepts(centred.table, W) if fitted else np.zeros(len(W))
+            settings = centred.scale, centred.problem.fit_intercept, 0.0
+            b = SquaredLoss(centred.table, *settings).intercepts(W)
             Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
             return W[:, None], b[:, None], State(centred, lam).value(Wb), 1
         unit = unit_of(centred.table, centred.problem.fit_intercept)
@@ -75,11 +75,6 @@ def in_unit(centred, lam, unit):
     problem = replace(centred.problem, lam=lam, ridge=centred.problem.ridge / unit**2)
     table = replace(centred.table, X=centred.table.X / unit)
     return CentredTasks(table, problem, centred.which)
-
-
-def _intercepts(table, coef):
-    """Mean residual of every task."""
-    return SquaredLoss(table, np.ones(table.n_tasks), True, 0.0).intercepts(coef)
 
 
 def _is_short(centred):

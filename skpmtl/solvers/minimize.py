@@ -184,10 +184,9 @@ def _in_row_space(loss, penalty, alpha, W, tol, max_iter, log):
     start = None if W is None else space.drop(W)
     found = _alternate(space.loss, penalty, alpha, start, tol, max_iter, log)
     W = space.lift(found.W)
-    value, V = loss.evaluate(W)
-    at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
-    if at.ends(tol) or found.n_iter >= max_iter:
-        return Solution(W, at.objective, at.gap, found.n_iter, at.closes(tol), at.ends(tol))
+    _, _, solution = _judged(loss, penalty, alpha, W, tol, found.n_iter, max_iter, None)
+    if solution is not None:
+        return solution
     rest = _alternate(loss, penalty, alpha, W, tol, max_iter - found.n_iter, log)
     rest.n_iter += found.n_iter
     return rest
@@ -424,12 +423,11 @@ class _Proximal:
     the gap falls fast enough to close within as many again.
     """
 
-    def __init__(self, loss, penalty, alpha, lean=False):
-        self.loss, self.penalty, self.alpha = loss, penalty, alpha
-        self.lean = lean
+    def __init__(self, loss, penalty, alpha, lean):
+        self.loss, self.penalty, self.alpha, self.lean = loss, penalty, alpha, lean
         self.lipschitz = max(1.05 * float(loss.curvatures().max()), 1e-100)  # 0: X is zero
 
-    def run(self, start, tol, max_iter, patience, far=_AHEAD):
+    def run(self, start, tol, max_iter, patience, far):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         value, V = loss.evaluate(W)
@@ -449,8 +447,6 @@ class _Proximal:
             if guess is not None:
                 residual, guess = plain - guess, None
                 guess = history.extrapolate(plain, residual)
-            else:
-                guess = None
             extrapolated = guess is not None
             if not extrapolated:
                 guess = plain
@@ -504,7 +500,7 @@ class _Splitting:
         self.share, self.rho, self.step = share, rho, step
         self.guarded = not loss.quadratic or loss.is_flat
 
-    def run(self, start, tol, max_iter, patience, far=_AHEAD):
+    def run(self, start, tol, max_iter, patience, far):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         _, V = loss.evaluate(W)

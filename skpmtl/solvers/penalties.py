@@ -49,13 +49,13 @@ class Penalty(ABC):
         """
         return 0.0
 
-    @abstractmethod
     def noise_level(self, squares, largest):
         """About the dual norm of a noise matrix with independent rows.
 
         squares (m, d): variances of its entries; largest: the largest eigenvalue of the sum of the
         covariances of its rows, where the penalty is not one `by_columns`.
         """
+        raise NotImplementedError
 
     def root(self, W):
         """R (d, rank) of the shape S = R R' that the penalty has at W.
@@ -229,9 +229,6 @@ class FittedShape(Penalty):
         C = self._turned(V)
         root = np.sqrt(np.einsum("kj,kj->j", C, C) @ self.s)
         return 0.5 / alpha * float(root + size * np.sqrt(self.s.max(initial=0.0))) ** 2
-
-    def noise_level(self, squares, largest):
-        raise NotImplementedError("its strength is that of a fit")
 
 
 class ResidualPenalty(Penalty):

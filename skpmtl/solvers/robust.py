@@ -52,18 +52,10 @@ def _residuals(table, strength, fit_intercept):
 
 def _scales(table, r, weights):
     """Standard deviations of residuals, whatever some rows are, (n_tasks,)."""
-    first = np.repeat(_LOST * _mad(table, r), table.sizes)
-    mass = np.add.reduceat(weights, table.offsets[:-1])
-    square = np.minimum(r * r, first * first)
-    return np.sqrt(_means(table, square, weights, mass) / _LOST_SQUARE)
-
-
-def _means(table, values, weights, mass):
-    return np.add.reduceat(weights * values, table.offsets[:-1]) / mass
-
-
-def _mad(table, r):
-    return _MAD * _medians(table, np.abs(r))
+    first = np.repeat(_LOST * (_MAD * _medians(table, np.abs(r))), table.sizes)
+    square, starts = np.minimum(r * r, first * first), table.offsets[:-1]
+    means = np.add.reduceat(weights * square, starts) / np.add.reduceat(weights, starts)
+    return np.sqrt(means / _LOST_SQUARE)
 
 
 def _medians(table, values):
