@@ -9,8 +9,12 @@ record is ever stored. Models are (n_outputs, n_features + 1) with the intercept
 import numpy as np
 
 from .._runtime.jit import njit
+from .._runtime.registers import chosen, larger, log, row, set_row
 from .clip import MARGIN
 from .losses import residuals
+
+_LEAST = 2.0**-1022  # a normal number; below it counts as such
+_LONGEST = (1.0 - MARGIN) ** 2  # square of a record that is not shortened
 
 
 @njit
@@ -25,6 +29,47 @@ def record_norms(X, intercept, out):
             for j in range(X.shape[1]):
                 total += (float(X[i, j]) / largest) ** 2
         out[i] = largest * total**0.5
+
+
+@njit
+def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, out):
+    """out[a] = sum over the records of task pick[a] of weights[p] clip(z_p, 1).
+
+    z_p = (log |x_p| - before) unit, and 0 where x_p is; a record that is not finite counts as
+    zero. Rows are as those of `clipped_sum`.
+
+    Parameters
+    ----------
+    before : (B, 32)
+        With the features in the first d places.
+    lines : (B, 32)
+        Work space, of zeros, for d features.
+    out : (len(pick), d)
+    """
+    line = lines.reshape(lines.size)
+    d = X.shape[1]
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        for j in range(d):
+            out[a, j] = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            x = X[rows[p] if shared else p]
+            for j in range(d):
+                line[j] = abs(x[j])
+            for b in range(lines.shape[0]):
+                size = row(lines, b)
+                z = (log(larger(size, _LEAST)) - row(before, b)) * unit
+                set_row(lines, b, chosen(size, z, 0.0))
+            square = 0.0
+            for j in range(d):
+                square += line[j] * line[j]
+            if not square < np.inf:
+                continue
+            factor = weights[p]
+            if square > _LONGEST:
+                factor *= (1.0 - MARGIN) / square**0.5
+            for j in range(d):
+                out[a, j] += factor * line[j]
 
 
 @njit

@@ -291,7 +291,7 @@ class MetaPlan(Plan):
             z = np.full(m, self.reach / (self.record_mu * math.sqrt(columns.SHARE * part)))
             weights = np.ones(m)
             if self.mode == "task-global":
-                weights = columns.weights_of((unit * z / self.sizes) ** 2)
+                weights = task_weights((unit * z / self.sizes) ** 2, 1)
             return columns.ColumnQuery("scales", weights, *self._grid(z, d, 1.0))
 
         found = tuple(map(asked, columns.PARTS))

@@ -110,7 +110,7 @@ def task_weights(variance, n_numbers):
 
     In units of the bound the mean gradient of a task is taken to have a variance of 1/4, spread
     over its `n_numbers` coefficients, to which that of the noise of all inner steps together is
-    added: `variance` (n_tasks,).
+    added: `variance` (n_tasks,). So is that of octaves of a scale, of one number.
     """
     weights = 1.0 / (0.25 / n_numbers + variance)
     return weights / weights.mean()

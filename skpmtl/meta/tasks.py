@@ -10,7 +10,6 @@ from .columns import sums_of_records
 from .steps import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
-_NEAR = 1 << 18  # numbers of rows whose columns are looked at, at once: several arrays of them
 
 
 class MetaTaskSide(TaskSide):
@@ -93,7 +92,7 @@ class MetaTaskSide(TaskSide):
         m, d = self.table.n_tasks, plan.n_features
         source, parts = self.source.stream(plan.n_rounds + number), []
         if self.positions is None or not isinstance(source, SeededSource):
-            blocks = self._blocks(np.arange(m), d)
+            blocks = self._blocks(np.arange(m))
         else:  # the same noise wherever the rows of a task are
             blocks = np.arange(m)[:, None]
         before = 0
@@ -142,13 +141,9 @@ class MetaTaskSide(TaskSide):
             one = np.array([k])
             yield one, self._updates(one, self.plan.starts(init, one), begun, source)
 
-    def _blocks(self, pick, n_columns=0):
-        """`pick` in pieces whose noise and marks, or columns of rows, stay small."""
+    def _blocks(self, pick):
+        """`pick` in pieces whose noise and marks stay small."""
         plan = self.plan
-        if n_columns:
-            for first, last in cost_blocks(self.table.sizes[pick] * n_columns, _NEAR):
-                yield pick[first:last]
-            return
         cost = np.full(len(pick), plan.n_outputs * plan.size)
         if plan.mode == "task-global":
             cost *= plan.inner_steps

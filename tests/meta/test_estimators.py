@@ -14,8 +14,8 @@ from skpmtl import (
     DPMetaInitClassifier,
 )
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
-from skpmtl.meta import finetune, steps, tasks
-from skpmtl.meta.columns import NEAREST, sums_of_records
+from skpmtl.meta import columns, finetune, steps
+from skpmtl.meta.columns import FAR_BIAS, NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
@@ -478,6 +478,29 @@ def test_what_a_record_says_of_columns_is_bounded(bad):
         assert sent.any()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("d", [3, 40])
+def test_what_records_say_of_columns_is_their_octaves(d, dtype, shared):
+    rng = np.random.default_rng(0)
+    scale = 10.0 ** rng.integers(-2, 3, d)
+    X = (rng.normal(size=(9, d)) * scale * 2.0 ** np.arange(9)[:, None]).astype(dtype)
+    X[rng.uniform(size=X.shape) < 0.1] = 0.0
+    rows, offsets = rng.permutation(9) if shared else None, np.array([0, 2, 3, 9])
+    table = TaskTable(X=X, y=np.zeros(9), offsets=offsets, tasks=np.arange(3), rows=rows)
+    public = {"scale": scale, "centre": np.zeros(d), "reach": NEAREST, "number": 0}
+    weights = rng.uniform(size=9)
+    z = np.zeros((9, d))
+    np.log2(np.abs(X, dtype=float), out=z, where=X != 0)
+    z = np.where(X != 0, z - np.log2(scale) - FAR_BIAS, 0.0) / (NEAREST * np.sqrt(d))
+    lengths = np.linalg.norm(z, axis=1, keepdims=True)
+    assert lengths.min() < 1.0 < lengths.max()
+    z = (z / np.maximum(lengths, 1.0))[slice(None) if rows is None else rows] * weights[:, None]
+    expected = np.stack([z[3:].sum(axis=0), z[:2].sum(axis=0)])
+    found = sums_of_records(table, weights, np.array([2, 0]), "scales", public)
+    assert_allclose(found, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])
 def test_ranges_of_features_must_be_ranges(given):
     X, y, task = problem("real", m=5, rows=(4, 9))
@@ -574,7 +597,7 @@ def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
 @pytest.mark.exact_bits("memory is measured")
 @pytest.mark.filterwarnings(SEEDED)
 def test_a_fit_that_finds_scales_holds_no_second_table(monkeypatch):
-    for module, name in ((tasks, "_NEAR"), (steps, "_BLOCK"), (finetune, "_BLOCK")):
+    for module, name in ((columns, "_BLOCK"), (steps, "_BLOCK"), (finetune, "_BLOCK")):
         monkeypatch.setattr(module, name, 1 << 14)
     X, task = np.random.default_rng(0).standard_normal((10_000, 50)), np.repeat(np.arange(50), 200)
     y = X[:, 0]
