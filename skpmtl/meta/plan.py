@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from ..exchange.plan import ONE_PROCESS, Plan
-from ..privacy.accounting import check_budget, gdp_mu
+from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_noise
@@ -84,6 +84,8 @@ class MetaPlan(Plan):
         Whether steps with a budget take columns as they are.
     columns : tuple of ColumnQuery
         Queries for scales of columns that nothing public says; see `skpmtl.meta.columns`.
+    asks_from : float or None
+        About the epsilon from which there are some; None where it is not the budget that lacks.
     step_mu : float
         What these leave of `record_mu`.
     public_init : PublicInit or None
@@ -145,7 +147,7 @@ class MetaPlan(Plan):
             self._spend(est)
         unknown = getattr(est, "feature_range", ()) is None
         # Steps of a given length are those for features as they are.
-        self.columns = ()
+        self.columns, self.asks_from = (), None
         if unknown and isinstance(est.inner_learning_rate, str):
             self._ask_of_columns()
         self.raw = unknown and self.mode is not None and not self.columns
@@ -295,8 +297,12 @@ class MetaPlan(Plan):
             return columns.ColumnQuery("scales", weights, *self._grid(z, d, 1.0))
 
         found = tuple(map(asked, columns.PARTS))
-        if unit * self.noise_of_columns(found[-1]) <= columns.MOST_NOISE:
+        short = unit * self.noise_of_columns(found[-1]) / columns.MOST_NOISE
+        if short <= 1.0:
             self.columns, self.step_mu = found, self.record_mu * math.sqrt(1.0 - columns.SHARE)
+        else:  # noise falls as mu grows, as long as tasks weigh the same
+            mu = short * float(gdp_mu(self.epsilon, self.delta))
+            self.asks_from = float(gdp_epsilon(mu, self.delta))
 
     def noise_of_columns(self, asked):
         """Std of the noise in each number of a released mean."""
@@ -617,10 +623,14 @@ class MetaPlan(Plan):
         notes = {}
         if self.raw:
             notes["features"] = (
-                "without a feature_range steps take columns as they are, in rows of length about "
-                "1: one column in a larger unit takes the whole bound on gradients from the "
-                "others. Scales are found where the budget, times rows, is larger, with "
-                'full or disjoint batches and inner_learning_rate="auto"'
+                "steps take columns as they are, in rows of length about 1: one column in a larger "
+                "unit takes the whole bound on gradients from the others. Give a public "
+                "feature_range; otherwise scales are found "
+                + (
+                    'with full or disjoint batches and inner_learning_rate="auto" alone'
+                    if self.asks_from is None
+                    else f"from about epsilon={self.asks_from:.2g}, or with more rows or tasks"
+                )
             )
         elif self.columns:
             notes["features"] = (

@@ -59,6 +59,9 @@ def test_queries_on_columns_are_paid_for(adjacency, settings):
     for without in ({"feature_range": (0, 1)}, {"inner_learning_rate": 0.2}, {"epsilon": 0.01}):
         other = plan_of(**{"inner_learning_rate": "auto", **given, **without})
         assert not other.columns and other.step_mu == other.record_mu
+    enough = plan_of(**{"inner_learning_rate": "auto", **given, "epsilon": 1.1 * other.asks_from})
+    assert enough.columns, other.asks_from
+    assert f"from about epsilon={other.asks_from:.2g}," in other.notes()["features"]
 
 
 @pytest.mark.parametrize("adjacency", REACH)
