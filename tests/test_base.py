@@ -13,9 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import (
-    cross_validate,
-)
+from sklearn.model_selection import cross_validate
 from sklearn.utils import get_tags
 
 from skpmtl import (

@@ -94,13 +94,7 @@ BAD = [
     ),
     *(
         (MTL, {"structure": value}, "structure")
-        for value in (
-            [],
-            ["sparse", "trace"],
-            ["auto", "mean"],
-            "l1",
-            "group",
-        )
+        for value in ([], ["sparse", "trace"], ["auto", "mean"], "l1", "group")
     ),
     *((ClusteredMTL(), {name: 0, **EXACT}, name) for name in ("alpha", "ridge", "n_clusters")),
     # Of two that contradict each other.

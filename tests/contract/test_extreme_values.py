@@ -141,10 +141,7 @@ def assert_finite(est, features):
     assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize(
-    "features, classify",
-    [(D, False), (D, True), (12, False)],
-)
+@pytest.mark.parametrize("features, classify", [(D, False), (D, True), (12, False)])
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.spread(6)
 def test_private_fits_have_finite_models_and_no_warnings(name, features, classify):

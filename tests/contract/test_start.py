@@ -49,10 +49,7 @@ DIFFERENCES = [
     *(
         cls(**options)
         for cls in (MPMTLLowRank, MPMTLGroupSparse)
-        for options in (
-            EXACT,
-            {"ridge": 0.1, "outliers": "tasks", **EXACT},
-        )
+        for options in (EXACT, {"ridge": 0.1, "outliers": "tasks", **EXACT})
     ),
     *(
         DPMetaInit(privacy=privacy, **ranges, **STEPS)

@@ -11,19 +11,9 @@ from sklearn.base import clone
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import (
-    KFold,
-    cross_val_predict,
-    cross_val_score,
-)
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
 
-from skpmtl import (
-    LeaveTasksOut,
-    MPMTLLowRank,
-    PerTask,
-    PrivateMeanRegMTL,
-    TaskStratifiedKFold,
-)
+from skpmtl import LeaveTasksOut, MPMTLLowRank, PerTask, PrivateMeanRegMTL, TaskStratifiedKFold
 from tests.helpers.cases import (
     CASES,
     EXACT,

@@ -15,16 +15,7 @@ from skpmtl._uncertainty import POSTERIOR
 from skpmtl.exchange.wire import pack
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
-from tests.helpers.cases import (
-    CASES,
-    EXACT,
-    arguments,
-    every,
-    fit,
-    fitted,
-    long_data,
-    seeded,
-)
+from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
 from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -12,12 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skpmtl import (
-    DPMetaInitClassifier,
-    MPMTLLowRank,
-    load_billboard,
-    save_billboard,
-)
+from skpmtl import DPMetaInitClassifier, MPMTLLowRank, load_billboard, save_billboard
 from skpmtl.exchange.wire import from_npy, to_npy
 from tests.helpers.apart import apart
 from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data

@@ -31,13 +31,7 @@ from skpmtl import (
 )
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.exchange.files import estimators
-from skpmtl.exchange.wire import (
-    LARGEST,
-    check_arrays,
-    check_billboard,
-    pack,
-    unpack,
-)
+from skpmtl.exchange.wire import LARGEST, check_arrays, check_billboard, pack, unpack
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge

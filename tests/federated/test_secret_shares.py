@@ -38,14 +38,7 @@ def served(folder, case="rounds", n_rounds=2, **settings):
 
 
 FEW = ("rounds", "mean", "meta")
-MORE = (
-    "loop",
-    "low rank",
-    "low rank, covariates",
-    "clusters",
-    "classes",
-    "meta, local",
-)
+MORE = ("loop", "low rank", "low rank, covariates", "clusters", "classes", "meta, local")
 
 
 @pytest.mark.parametrize("case", and_slow(FEW, MORE))

@@ -440,11 +440,7 @@ def far_from_order_one(features, targets, offset=0.0):
 
 @pytest.mark.parametrize(
     ("scale", "tasks"),
-    [
-        ((1, 1e-4), r"\[1\]"),
-        ((1, 1.0, 30.0), r"\[1\]"),
-        ((1e4, 1.0), r"\[0, 1\]"),
-    ],
+    [((1, 1e-4), r"\[1\]"), ((1, 1.0, 30.0), r"\[1\]"), ((1e4, 1.0), r"\[0, 1\]")],
 )
 def test_targets_and_features_of_another_scale_are_warned_about(scale, tasks):
     """Adam hides a wrong scale: nothing overflows, and nothing is learned."""

@@ -9,10 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skpmtl import (
-    DPMetaInit,
-    DPMetaInitClassifier,
-)
+from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
 from skpmtl.meta import columns, finetune, steps
 from skpmtl.meta.columns import FAR_BIAS, NEAREST, sums_of_records
@@ -403,11 +400,7 @@ def test_units_and_offsets_of_features_do_not_matter(kind, intercept, refine):
     X, y, task = problem(kind, m=30, rows=(4, 9))
     d, rng = X.shape[1], np.random.default_rng(0)
     settings = dict(
-        epsilon=5.0,
-        random_state=0,
-        refine=refine,
-        fit_intercept=intercept,
-        unseen_task="mean",
+        epsilon=5.0, random_state=0, refine=refine, fit_intercept=intercept, unseen_task="mean"
     )
     unit = np.full(d, 2.5 * np.sqrt(1.0 / d))  # half of a range whose fifth is 1 / sqrt(d)
     rate = 0.5 if kind == "real" and intercept else 1.0  # with which columns stay as they are
@@ -434,11 +427,7 @@ def test_units_and_offsets_of_features_do_not_matter(kind, intercept, refine):
 def test_exact_fits_take_features_of_any_unit_and_origin(kind, intercept, refine):
     X, y, task = problem(kind, m=12, rows=(4, 9))
     settings = dict(
-        epsilon=None,
-        random_state=0,
-        refine=refine,
-        fit_intercept=intercept,
-        unseen_task="mean",
+        epsilon=None, random_state=0, refine=refine, fit_intercept=intercept, unseen_task="mean"
     )
     predict = "decision_function" if kind != "real" else "predict"
     own = model(kind, **settings).fit(X, y, task=task)

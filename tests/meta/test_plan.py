@@ -380,11 +380,7 @@ def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, i
     """exp(-2u) + u noise^2 (1 - exp(-2u)) after u powers of e, over a grid of u up to 6."""
     m, noise, size = 40, 0.02, 5
     found = course_of(
-        loss=loss,
-        noise=noise,
-        rows=[10] * m,
-        size=size + intercept,
-        fit_intercept=intercept,
+        loss=loss, noise=noise, rows=[10] * m, size=size + intercept, fit_intercept=intercept
     )
     both = 2 if intercept else 1
     assert found.inner_rate == pytest.approx(1.0 / (bound * both))

@@ -7,10 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from skpmtl import (
-    MPMTLGroupSparseClassifier,
-    MPMTLLowRankClassifier,
-)
+from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from tests.helpers.data import rows_of
 
 M, N, D = 24, 12, 4

@@ -180,12 +180,7 @@ def together(monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"batch_size": 5},
-        {"local": "2.*"},
-        {"update": "fedavg", "personalization": "none"},
-    ],
+    [{}, {"batch_size": 5}, {"local": "2.*"}, {"update": "fedavg", "personalization": "none"}],
     ids=str,
 )
 @pytest.mark.parametrize("n_classes", [0, 3])

@@ -319,10 +319,7 @@ def test_loss_of_a_task_does_not_depend_on_missing_rows():
     rng = np.random.default_rng(0)
     s, Y = rng.normal(size=(6, 2, 3)), rng.integers(0, 2, (6, 2, 3)).astype(float)
     Y[2:, 1] = np.nan
-    parts = [
-        Attributes(3).loss(s[:, [0]], Y[:, [0]]),
-        Attributes(3).loss(s[:2, 1:], Y[:2, 1:]),
-    ]
+    parts = [Attributes(3).loss(s[:, [0]], Y[:, [0]]), Attributes(3).loss(s[:2, 1:], Y[:2, 1:])]
     assert Attributes(3).loss(s, Y) == pytest.approx(sum(parts))
 
 

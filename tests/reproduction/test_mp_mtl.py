@@ -25,10 +25,7 @@ from skpmtl.reproduction.mp_mtl import (
     survey_design,
 )
 from skpmtl.reproduction.mp_mtl.losses import MeanLogistic, MeanSquares, own_rates
-from skpmtl.reproduction.mp_mtl.output_perturbation import (
-    estimated_lipschitz,
-    relationship_columns,
-)
+from skpmtl.reproduction.mp_mtl.output_perturbation import estimated_lipschitz, relationship_columns
 from skpmtl.reproduction.mp_mtl.plan import best_allocation, bound_exponent
 from skpmtl.reproduction.mp_mtl.rounds import (
     PROJECTIONS,

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
-from sklearn.model_selection import (
-    GridSearchCV,
-    HalvingGridSearchCV,
-    KFold,
-    StratifiedKFold,
-)
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 from skpmtl import (

@@ -28,12 +28,7 @@ from skpmtl import (
 from skpmtl.course.found import findings
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import task_scores
-from skpmtl.privacy import (
-    compose_gdp,
-    gdp_mu,
-    grid_search_cost,
-    selection_mu,
-)
+from skpmtl.privacy import compose_gdp, gdp_mu, grid_search_cost, selection_mu
 from skpmtl.search.rows import SplitRows
 
 M = 40

@@ -326,13 +326,7 @@ def test_a_store_that_overwrites_is_refused(memory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "remote"),
-    [
-        ("low rank", False),
-        ("labels", True),
-        ("rounds", False),
-        ("meta", True),
-    ],
+    ("name", "remote"), [("low rank", False), ("labels", True), ("rounds", False), ("meta", True)]
 )
 def test_journal_goes_on_after_a_cut(name, remote, tmp_path, monkeypatch):
     """Released noise is not drawn again, and models that tasks keep are where they were."""

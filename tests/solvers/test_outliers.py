@@ -17,10 +17,7 @@ from tests.helpers.shelf import LABEL, TASK, X, Y, malsar
 PAIRS = [
     (cls, outliers) for cls in (MPMTLLowRank, MPMTLGroupSparse) for outliers in ("tasks", "entries")
 ]
-CLASSIFIERS = {
-    MPMTLLowRank: MPMTLLowRankClassifier,
-    MPMTLGroupSparse: MPMTLGroupSparseClassifier,
-}
+CLASSIFIERS = {MPMTLLowRank: MPMTLLowRankClassifier, MPMTLGroupSparse: MPMTLGroupSparseClassifier}
 
 
 def shared_norm(cls, W):

@@ -405,10 +405,7 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     rng = np.random.default_rng(seed)
     m, n, d = rng.integers(1, 5), rng.integers(2, 6), rng.integers(1, 5)
     X, y = rng.standard_normal((m * n, d)), rng.choice([-1.0, 1.0], m * n)
-    loss = make_loss(
-        TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)),
-        fit_intercept=False,
-    )
+    loss = make_loss(TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)), fit_intercept=False)
     for penalty in PENALTIES.values():
         alpha = 1e-4 * largest(loss, penalty)
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged

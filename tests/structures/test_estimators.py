@@ -5,13 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from skpmtl import (
-    LocalOnly,
-    PrivateMTL,
-    PrivateMTLClassifier,
-    load_billboard,
-    save_billboard,
-)
+from skpmtl import LocalOnly, PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
