@@ -64,6 +64,10 @@ BAD = [
             "refine_learning_rate": 0.0,
         }.items()
     ),
+    *(
+        (DPMetaInit(), {"feature_range": given}, "feature_range= must be .low, high., finite")
+        for given in (3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b"))
+    ),
     (DPMetaInit(), {"tasks_per_round": "some"}, "'tasks_per_round'"),
     (DPMetaInit(), {"batches": "shuffle", "batch_size": 4}, "'batches'"),
     (DPMetaInit(), {"batches": "disjoint", "batch_size": 0}, "'batch_size'"),
@@ -111,7 +115,10 @@ BAD = [
         )
         for other in ({"ridge": 0.1}, {"alpha": 0.0})
     ),
-    *((est, {"relation_rank": 3}, "relation_rank=3 has no effect") for est in (LOW, MEAN)),
+    *(
+        (est, {"relation_rank": 3}, "relation_rank=3 has no effect")
+        for est in (LOW, MEAN, DPMetaInit())
+    ),
     *((est, {"relation": {0: 1.0}}, "without a row in relation=") for est in (LOW, MEAN)),
     (MTL, {"relation": dict.fromkeys(range(M), np.nan)}, "missing .NaN or infinite."),
     (MTL, {"relation": {}}, "has no tasks"),
@@ -196,6 +203,14 @@ BAD = [
             ([1, "a"], "mix"),
             ([("a", 1), ("b", 2)], "strings, numbers"),
             (["a", "a\0"], "NUL"),
+        )
+    ),
+    *(
+        (MPMTLLowRankClassifier(), {"class_weight": given, **EXACT}, words)
+        for given, words in (
+            ({5: 0.5}, "not among the classes"),
+            *(({1: bad}, "finite, at least 0") for bad in (-0.5, np.nan, "much")),
+            ("even", "class_weight"),
         )
     ),
     *(

@@ -211,24 +211,6 @@ def test_balanced_classes():
     close(named, est.fit(X, y, task=task, sample_weight=np.where(y == 1, 0.25, 1.0)), 1e-7)
 
 
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ({5: 0.5}, "not among the classes"),
-        ({1: -0.5}, "finite, at least 0"),
-        ({1: np.nan}, "finite, at least 0"),
-        ({1: "much"}, "finite, at least 0"),
-        ("even", "class_weight"),
-    ],
-)
-def test_wrong_class_weights(given, words):
-    X, y, task, _ = tables(2)
-    est = skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, class_weight=given)
-    with pytest.raises(ValueError, match=words):
-        est.fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
-
-
 # --------------------------------------------------------------------------------- faults
 @pytest.mark.parametrize(
     "wrong, words",

@@ -14,8 +14,8 @@ from skpmtl.exchange.wire import pack, unpack
 from skpmtl.federated import load_models
 from skpmtl.federated.site import Refusal, Site
 from skpmtl.federated.study import Study
+from tests.helpers.data import even_tasks
 from tests.helpers.dummy_method import PrivateRidge
-from tests.helpers.plain_reference import even_tasks
 
 M, N, D, ALPHA = 9, 8, 3, 0.3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])

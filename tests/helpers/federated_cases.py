@@ -4,7 +4,7 @@ import pytest
 
 import tests.helpers.linear_rounds  # noqa: F401  (which a study names)
 from skpmtl.federated.study import Study
-from tests.helpers.plain_reference import even_tasks
+from tests.helpers.data import even_tasks
 
 M, N, D = 9, 8, 3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])

@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 
 from skpmtl import LocalOnly, LocalOnlyClassifier, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.solvers import mean as exact_mean
-from tests.helpers.plain_reference import random_tasks
+from tests.helpers.data import random_tasks
 
 
 def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
@@ -172,8 +172,6 @@ def test_clusters_are_separate_fits_without_privacy():
     assert_allclose(new, expected.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[-1])
     with pytest.raises(ValueError, match=r"without covariates in relation=: \[11\]"):
         est.personalize(X[:9], y[:9], task=np.full(9, 11))
-    with pytest.raises(ValueError, match=r"without a cluster: \[3\]"):
-        est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
 
 
 # --------------------------------------------------------------------- personalisation

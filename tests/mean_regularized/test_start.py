@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.tables.public_init import read_public_init
+from tests.helpers.data import about_one_model
 
 M, N, D = 30, 12, 4
 TASKS = range(M)
@@ -17,17 +18,8 @@ pytestmark = [
 ]
 
 
-def rows(seed=0, spread=0.3):
-    rng = np.random.default_rng(seed)
-    task, w = np.repeat(np.arange(M), N), rng.normal(size=D)
-    X = 0.5 + rng.normal(size=(M * N, D))
-    W = w + spread * rng.normal(size=(M, D))
-    y = 2.0 + np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=M * N)
-    return X, y, task, w
-
-
 def test_forms_of_one_start():
-    X, y, task, _ = rows()
+    X, y, task = about_one_model(M, N, D, level=2.0)
     label = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
     model = LogisticRegression().fit(X, label)
     some = label != "b"
@@ -58,7 +50,7 @@ def test_forms_of_one_start():
 
 def test_names_and_columns_of_a_start():
     pd = pytest.importorskip("pandas")
-    X, y, task, w = rows()
+    X, y, task = about_one_model(M, N, D, level=2.0)
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = Ridge().fit(frame, y)
     given = {"tasks": TASKS, "random_state": 0, "task_feature": "task", "init": model}

@@ -16,7 +16,7 @@ from skpmtl.meta.columns import FAR_BIAS, NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
-from tests.helpers.plain_reference import random_tasks
+from tests.helpers.data import random_tasks
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
@@ -488,13 +488,6 @@ def test_what_records_say_of_columns_is_their_octaves(d, dtype, shared):
     expected = np.stack([z[3:].sum(axis=0), z[:2].sum(axis=0)])
     found = sums_of_records(table, weights, np.array([2, 0]), "scales", public)
     assert_allclose(found, expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])
-def test_ranges_of_features_must_be_ranges(given):
-    X, y, task = problem("real", m=5, rows=(4, 9))
-    with pytest.raises(ValueError, match="feature_range= must be .low, high., finite"):
-        model("real", feature_range=given, tasks=range(5)).fit(X, y, task=task)
 
 
 @pytest.mark.filterwarnings(SEEDED)

@@ -11,7 +11,7 @@ from skpmtl.meta import finetune
 from skpmtl.meta.finetune import KnownModel, fine_tuned
 from skpmtl.tables.table import TaskTable
 from skpmtl.task import priors
-from tests.helpers.plain_reference import random_tasks
+from tests.helpers.data import random_tasks
 
 KINDS = {"real": 0, "binary": 2, "multi": 3}
 

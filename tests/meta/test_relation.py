@@ -144,5 +144,3 @@ def test_what_the_budget_does_not_carry_is_left_out():
         for epsilon in (1.0, 30.0, 300.0)
     ]
     assert ranks[0] == 1 < ranks[1] <= ranks[2] == 7
-    with pytest.raises(ValueError, match="relation_rank=3 has no effect without relation="):
-        private(relation_rank=3).fit(X, y, task=task)

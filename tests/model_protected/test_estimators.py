@@ -14,6 +14,7 @@ from skpmtl import (
 )
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
@@ -27,7 +28,7 @@ WAYS = {
 
 
 def problem(labels=False, sizes=(9, 14, 6, 20, 11, 8), d=5, seed=0):
-    X, y, task = plain.make_rows(list(sizes), d, seed, labels=labels)
+    X, y, task = make_rows(list(sizes), d, seed, labels=labels)
     return X, y, task
 
 

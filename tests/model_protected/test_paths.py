@@ -23,6 +23,7 @@ from skpmtl.solvers.losses import LogisticLoss, make_loss
 from skpmtl.solvers.path import alpha_grid, follow
 from skpmtl.solvers.penalties import GroupNorm
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 SINGLE = {
     ("trace", "squared"): MPMTLLowRank,
@@ -33,7 +34,7 @@ SINGLE = {
 
 
 def rows(loss="squared", sizes=(14, 9, 20, 11, 16), d=5, seed=0):
-    X, y, task = plain.make_rows(sizes, d, seed, labels=loss == "logistic")
+    X, y, task = make_rows(sizes, d, seed, labels=loss == "logistic")
     return X, np.digitize(y, [-1.0, 1.0]) if loss == "multinomial" else y, task
 
 
@@ -63,7 +64,7 @@ def test_path_is_that_of_single_fits(penalty, loss):
 
 @pytest.mark.parametrize("form", ["rows", "grams", "wide", "logistic"])
 def test_screening_changes_nothing(form):
-    X, y, task = plain.make_rows([40 if form == "rows" else 150] * 5, 90, 3, labels=form[0] == "l")
+    X, y, task = make_rows([40 if form == "rows" else 150] * 5, 90, 3, labels=form[0] == "l")
     X[:, 6:] *= 0.3
     table = plain.long_table(X, y, task)
     if form == "wide":

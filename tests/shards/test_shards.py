@@ -25,8 +25,8 @@ from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards
+from tests.helpers.data import even_tasks
 from tests.helpers.linear_rounds import LinearRounds, LinearTaskSide
-from tests.helpers.plain_reference import even_tasks
 from tests.helpers.sites import assert_same_fit, write_part, write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

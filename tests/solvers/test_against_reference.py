@@ -17,6 +17,7 @@ from skpmtl.model_protected.estimators import (
     MPMTLLowRankClassifier,
 )
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 ESTIMATORS = {
@@ -106,19 +107,19 @@ def test_published_optimum(row, problems):
 
 # -------------------------------------------------------------------- optimality elsewhere
 def shape_cases():
-    X, y, task = plain.make_rows([15] * 8, 4, 4, labels=True)
+    X, y, task = make_rows([15] * 8, 4, 4, labels=True)
     yield "plain", X, y, task
-    yield "fewer rows than features", *plain.make_rows([4] * 7, 12, 2, labels=True)
-    yield "unequal tasks", *plain.make_rows([2, 3, 60, 5, 200, 9], 6, 3, labels=True)
+    yield "fewer rows than features", *make_rows([4] * 7, 12, 2, labels=True)
+    yield "unequal tasks", *make_rows([2, 3, 60, 5, 200, 9], 6, 3, labels=True)
     yield "badly scaled", X * np.array([1e-2, 1.0, 1e2, 10.0]), y, task
     yield "far from zero", X + 30.0, y, task
     yield "duplicated columns", np.hstack([X, X]), y, task
     yield "constant column", np.hstack([X, np.ones((len(X), 1))]), y, task
     yield "column of zeros", np.hstack([X, np.zeros((len(X), 1))]), y, task
-    yield "fewer tasks than features", *plain.make_rows([30] * 3, 12, 7, labels=True)
-    yield "many features", *plain.make_rows([6] * 4, 140, 7, labels=True)
-    yield "one task", *plain.make_rows([30], 5, 8, labels=True)
-    yield "one feature", *plain.make_rows([10] * 5, 1, 9, labels=True)
+    yield "fewer tasks than features", *make_rows([30] * 3, 12, 7, labels=True)
+    yield "many features", *make_rows([6] * 4, 140, 7, labels=True)
+    yield "one task", *make_rows([30], 5, 8, labels=True)
+    yield "one feature", *make_rows([10] * 5, 1, 9, labels=True)
 
 
 CASES = {name: rest for name, *rest in shape_cases()}
@@ -199,7 +200,7 @@ def test_tiny_alpha(name, penalty):
 # ---------------------------------------------------------------------------- closed forms
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_alpha_max(penalty, logistic):
-    X, y, task = plain.make_rows([8, 20, 5], 4, 21, labels=True)
+    X, y, task = make_rows([8, 20, 5], 4, 21, labels=True)
     top = largest_alpha(X, y, task, penalty, True, logistic=logistic)
     zero = exact(penalty, logistic, alpha=1.0001 * top).fit(X, y, task=task)
     assert not zero.coef_.any()
@@ -233,7 +234,7 @@ def test_identity_design_is_soft_thresholding(penalty):
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ridge_alone_separates_the_tasks(penalty, logistic, intercept):
-    X, y, task = plain.make_rows([8, 20, 5], 4, 22, labels=True)
+    X, y, task = make_rows([8, 20, 5], 4, 22, labels=True)
     model = exact(penalty, logistic, alpha=0.0, ridge=0.3, tol=1e-13, fit_intercept=intercept)
     model.fit(X, y, task=task)
     for k in range(3):
@@ -269,7 +270,7 @@ def test_group_sparse_is_multi_task_lasso_on_wide_y(intercept, n, d):
 # --------------------------------------------------------------------------- the iteration
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_warm_start_along_a_path(penalty, logistic):
-    X, y, task = plain.make_rows([25] * 10, 6, 6, labels=True)
+    X, y, task = make_rows([25] * 10, 6, 6, labels=True)
     steps = {"cold": 0, "warm": 0}
     warm = exact(penalty, logistic, tol=1e-7, warm_start=True)
     for alpha in np.geomspace(0.1, 0.01, 8):
@@ -290,7 +291,7 @@ def test_warm_start_along_a_path(penalty, logistic):
 
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_too_few_iterations_warn(penalty, logistic):
-    X, y, task = plain.make_rows([25] * 5, 6, 6, labels=True)
+    X, y, task = make_rows([25] * 5, 6, 6, labels=True)
     with pytest.warns(ConvergenceWarning, match="Raise max_iter or tol") as caught:
         model = exact(penalty, logistic, alpha=0.001, max_iter=3).fit(X, y, task=task)
     assert model.dual_gap_ > 1e-6 * model.objective_
@@ -304,7 +305,7 @@ def test_logistic_stops_where_rounding_stops_it(penalty):
     The gap is of the first order in what the objective is of the second, so it may be as large as
     the root of the rounding.
     """
-    X, y, task = plain.make_rows([15] * 5, 5, 10, labels=True)
+    X, y, task = make_rows([15] * 5, 5, 10, labels=True)
     X += 1000
     known = exact(penalty, True, alpha=0.02, tol=1e-9, max_iter=1000).fit(X, y, task=task)
     with pytest.warns(ConvergenceWarning):

@@ -13,6 +13,7 @@ from skpmtl.solvers.losses import GramLoss, LogisticLoss, SquaredLoss, make_loss
 from skpmtl.solvers.minimize import minimize, solve
 from skpmtl.solvers.penalties import EntryNorm, GroupNorm, TraceNorm
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 EXTENDED = np.longdouble
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
@@ -124,7 +125,7 @@ def test_no_gap_on_a_graph_is_below_the_truth(logistic):
 
 
 def test_rounding_ends_a_fit_and_says_so():
-    X, y, task = plain.make_rows([20] * 4, 5, 0)
+    X, y, task = make_rows([20] * 4, 5, 0)
     loss = SquaredLoss(plain.long_table(X + 1e7, y, task), np.full(4, 0.05), True, 0.0)
     with pytest.warns(ConvergenceWarning, match="Rounding hides what is left: centre"):
         found = minimize(loss, TraceNorm(), 0.1, tol=1e-12)
@@ -136,7 +137,7 @@ def test_rounding_ends_a_fit_and_says_so():
 
 @pytest.mark.parametrize("kind", ["rows", "wide", "csr", "several"])
 def test_working_sets_change_nothing(kind):
-    X, y, task = plain.make_rows([20] * 5, 90, 2, labels=kind == "several")
+    X, y, task = make_rows([20] * 5, 90, 2, labels=kind == "several")
     if kind == "wide":
         Y = np.where(np.arange(100).reshape(20, 5) % 7, y.reshape(5, 20).T, np.nan)
         table = plain.wide_table(X[:20], Y)

@@ -24,6 +24,7 @@ from skpmtl.solvers.losses import (
 from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 SETTINGS = [(True, "equal", 0.0), (True, "samples", 0.3), (False, "equal", 0.3)]
 
@@ -95,7 +96,7 @@ def wide_problem(missing, labels=False):
 def representations(kind, missing):
     """-> rows (X, y, task) and {name: table}; all tables hold these rows."""
     if kind == "long":
-        X, y, task = plain.make_rows([3, 20, 9], 4, 1, labels=True)
+        X, y, task = make_rows([3, 20, 9], 4, 1, labels=True)
         X = np.where(np.abs(X) > 0.4, X, 0.0)
         tables = {"dense": plain.long_table(X, y, task)}
         tables["csr"] = plain.long_table(sparse.csr_matrix(X), y, task)
@@ -206,8 +207,8 @@ def test_dual_gap_bounds_the_suboptimality(
 
 
 def test_make_loss_takes_the_cheapest_representation():
-    long = plain.long_table(*plain.make_rows([40, 50], 4, 1))
-    short = plain.long_table(*plain.make_rows([3, 2], 4, 1))
+    long = plain.long_table(*make_rows([40, 50], 4, 1))
+    short = plain.long_table(*make_rows([3, 2], 4, 1))
     X, Y = wide_problem(0)
     gaps = wide_problem(0.3)[1]
     few = np.full((14, 4), np.nan)
@@ -235,7 +236,7 @@ def test_make_loss_takes_the_cheapest_representation():
 def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
     """By n x n and by d x d matrices, against a plain solve."""
     small_matrices(monkeypatch, small)
-    table = plain.long_table(*plain.make_rows(sizes, d, 3))
+    table = plain.long_table(*make_rows(sizes, d, 3))
     scale = scale_of(table, weight)
     W, S = np.random.default_rng(4).standard_normal((2, len(sizes), d))
     for cls, share in product((SquaredLoss, GramLoss), (0.05, 0.2)):
@@ -271,11 +272,11 @@ def logistic_tables():
     for k in range(5):
         few[rng.permutation(11)[: 2 + k % 3], k] = [1.0, -1.0, 1.0, 1.0][: 2 + k % 3]
     long = {
-        "short rows": (plain.make_rows([3, 7, 5], 9, 3, labels=True), 0, "rows"),
-        "narrow": (plain.make_rows([12, 20, 9], 4, 3, labels=True), 0, "features"),
-        "small": (plain.make_rows([3, 7, 5], 6, 3, labels=True), 1 << 20, "rows"),
-        "by BLAS": (plain.make_rows([70, 66], 66, 3, labels=True), 1 << 20, "features"),
-        "one row and many": (plain.make_rows([2, 60], 9, 3, labels=True), 1 << 20, "features"),
+        "short rows": (make_rows([3, 7, 5], 9, 3, labels=True), 0, "rows"),
+        "narrow": (make_rows([12, 20, 9], 4, 3, labels=True), 0, "features"),
+        "small": (make_rows([3, 7, 5], 6, 3, labels=True), 1 << 20, "rows"),
+        "by BLAS": (make_rows([70, 66], 66, 3, labels=True), 1 << 20, "features"),
+        "one row and many": (make_rows([2, 60], 9, 3, labels=True), 1 << 20, "features"),
     }
     for name, (rows, *rest) in long.items():
         yield name, (plain.long_table(*rows), *rest)
@@ -343,7 +344,7 @@ def test_models_have_gradient_and_hessian_of_the_logistic_loss(name, intercept, 
 @pytest.mark.spread(3)
 def test_resolvents_of_classes_solve_them_one_by_one(d, form, intercept, weight, ridge):
     """With the diagonal 2 p (1 - p), which is above the Hessian in the scores."""
-    X, _, task = plain.make_rows([12, 20, 9], d, 3)
+    X, _, task = make_rows([12, 20, 9], d, 3)
     y = np.random.default_rng(0).permutation(len(task)) % 3
     table = replace(plain.long_table(X, y.astype(float), task), n_classes=3)
     loss = make_loss(table, task_weight=weight, fit_intercept=intercept, ridge=ridge)
@@ -405,7 +406,7 @@ def test_logistic_resolvents_of_extreme_rows(monkeypatch):
 
 def test_sample_start_with_a_narrow_shape():
     """`minimizer` with fewer directions than features; more of them than a panel, and fewer."""
-    table = plain.long_table(*plain.make_rows([30, 12, 40], 20, 3, labels=True))
+    table = plain.long_table(*make_rows([30, 12, 40], 20, 3, labels=True))
     rng = np.random.default_rng(7)
     for intercept, weight, ridge in SETTINGS:
         loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)

@@ -11,12 +11,13 @@ from scipy.stats import multivariate_normal
 from skpmtl.solvers.ridge import RidgeModels
 from skpmtl.solvers.strength import _SNR, _signal_to_noise
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 SIZES, D = np.array([12, 1, 30, 4, 12]), 7
 
 
 def drawn(loss, n_classes=0, base=False):
-    X, y, task = plain.make_rows(SIZES, D, 6)
+    X, y, task = make_rows(SIZES, D, 6)
     rng = np.random.default_rng(8)
     if loss == "poisson":
         y = rng.poisson(np.exp(np.clip(y, -2, 2))).astype(float)

@@ -18,6 +18,7 @@ from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reference as plain
+from tests.helpers.data import make_rows
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
 
@@ -55,7 +56,7 @@ def test_prox_of_zero_and_of_deficient_rank(name):
 
 @pytest.mark.parametrize("name", PENALTIES)
 def test_objective_never_rises_and_gap_is_reported(name):
-    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)))
+    loss = make_loss(plain.long_table(*make_rows([6] * 9, 8, 5)))
     seen = []
     solution = minimize(loss, PENALTIES[name], 0.02, tol=1e-8, log=lambda *row: seen.append(row))
     assert [row[0] for row in seen] == sorted(row[0] for row in seen)
@@ -120,7 +121,7 @@ def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
 @pytest.mark.parametrize("name", PENALTIES)
 def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
     """A history of one step, and a sample of the tasks for the start: the same optimum."""
-    X, y, task = plain.make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
+    X, y, task = make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
     loss = make_loss(plain.long_table(X, y, task), fit_intercept=False)
     expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
     assert expected.W.any()
@@ -134,7 +135,7 @@ def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
 
 @pytest.mark.parametrize("logistic", [False, True])
 def test_a_short_history_where_there_is_little_room(monkeypatch, logistic):
-    X, y, task = plain.make_rows([10] * 60, 40, 3, labels=logistic)
+    X, y, task = make_rows([10] * 60, 40, 3, labels=logistic)
     loss = make_loss(plain.long_table(X, y, task))
     expected = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
     monkeypatch.setattr(solvers, "_ROOM", 60 * 40 // 2)
@@ -145,7 +146,7 @@ def test_a_short_history_where_there_is_little_room(monkeypatch, logistic):
 
 
 def test_a_part_of_the_tasks_has_its_part_of_the_loss():
-    X, y, task = plain.make_rows([3, 9, 2, 5, 4], 6, 3)
+    X, y, task = make_rows([3, 9, 2, 5, 4], 6, 3)
     backwards = np.arange(23)[::-1].copy()
     for table in (
         plain.long_table(X, y, task),
@@ -185,7 +186,7 @@ def hard_problems():
     these problems, up to more than 2,000, or rounding stops them before.
     """
     rng = np.random.default_rng(2)
-    X, y, task = plain.make_rows([20] * 10, 7, 4, labels=True)
+    X, y, task = make_rows([20] * 10, 7, 4, labels=True)
     W = rng.standard_normal((10, 7))
     flat = np.where((task == 3)[:, None], X[60], X)
     school = categories(rng.integers(20, 100, 25), (3, 2, 8, 3, 2, 5, 4))
@@ -194,9 +195,9 @@ def hard_problems():
     yield "far from zero", X + 1e3, y, task, 1e3, 0.01, 600
     yield "one-hot", *categories([20] * 10, [7], 1), 0.0, 1e-3, 400
     yield "separable", X, np.sign(np.einsum("ij,ij->i", X, W[task])), task, 0.0, 1e-3, 400
-    yield "few rows", *plain.make_rows([4] * 8, 20, 2, labels=True), 0.0, 1e-3, 600
-    yield "few rows, wide", *plain.make_rows([4] * 8, 140, 2, labels=True), 0.0, 0.01, 800
-    yield "sizes", *plain.make_rows([2, 3, 1000, 5, 300, 9], 6, 3, labels=True), 0.0, 1e-3, 600
+    yield "few rows", *make_rows([4] * 8, 20, 2, labels=True), 0.0, 1e-3, 600
+    yield "few rows, wide", *make_rows([4] * 8, 140, 2, labels=True), 0.0, 0.01, 800
+    yield "sizes", *make_rows([2, 3, 1000, 5, 300, 9], 6, 3, labels=True), 0.0, 1e-3, 600
     yield "constant column", np.hstack([X, np.ones((200, 1))]), y, task, 0.0, 0.01, 300
     yield "a task of equal rows", flat, y, task, 0.0, 0.01, 300
     yield "like School", *school, 0.0, 1e-3, 1500
@@ -251,7 +252,7 @@ def test_hard_classifications(problem, intercept, ridge, name):
 )
 def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, intercept):
     """Hessians at the first point alone bound nothing: the objective would grow for ever."""
-    X, y, task = plain.make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
+    X, y, task = make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
     if d == 4:
         X *= 10 ** np.random.default_rng(0).uniform(-1, 2, (len(X), 1))
     loss = make_loss(plain.long_table(X, y, task), fit_intercept=intercept)
@@ -273,14 +274,14 @@ def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, in
 # --------------------------------------------------------- little room, a start from a sample
 def small_tasks(intercept, sizes=(8, 9, 7)):
     rng = np.random.default_rng(3)
-    X, y, task = plain.make_rows(sizes * 60, 10, 3, labels=True)
+    X, y, task = make_rows(sizes * 60, 10, 3, labels=True)
     X[:, 7:] *= 0.05 * rng.random(3)  # so that L2,1 leaves columns out
     table = plain.long_table(X, y, task)
     return make_loss(table, fit_intercept=intercept, ridge=0.01)
 
 
 def larger_tasks(intercept):
-    X, y, task = plain.make_rows([13] * 340, 8, 3, labels=True)
+    X, y, task = make_rows([13] * 340, 8, 3, labels=True)
     X[:, 6:] *= 0.05
     table = plain.long_table(X, y, task)
     return make_loss(table, fit_intercept=intercept)
@@ -341,7 +342,7 @@ def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
 @pytest.mark.spread(4)
 def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
     """Steps overwrite what they are given, but never the caller's weights."""
-    X, y, task = plain.make_rows([3, 14, 20, 9] * 5, 9, 3, labels=True)
+    X, y, task = make_rows([3, 14, 20, 9] * 5, 9, 3, labels=True)
     if rows == "shared":
         Y = np.where(np.random.default_rng(0).random((12, 20)) < 0.5, 1.0, -1.0)
         Y[3:5, :6], Y[0], Y[1] = np.nan, 1.0, -1.0
@@ -433,7 +434,7 @@ def test_shape_of_a_penalty_reaches_its_minimum(name, shape):
 @pytest.mark.parametrize("logistic", [False, True])
 def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
     rng = np.random.default_rng(0)
-    X, y, task = plain.make_rows([7] * 20, 60, 3, labels=logistic)
+    X, y, task = make_rows([7] * 20, 60, 3, labels=logistic)
     X[rng.random(X.shape) < 0.8] = 0.0
     tables = (plain.long_table(rows, y, task) for rows in (X, sparse.csr_matrix(X)))
     dense, csr = (make_loss(table) for table in tables)
@@ -449,7 +450,7 @@ def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
 @pytest.mark.spread(4)
 def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
     rng = np.random.default_rng(0)
-    X, y, task = plain.make_rows([5, 4, 6], 50, 3, labels=logistic)
+    X, y, task = make_rows([5, 4, 6], 50, 3, labels=logistic)
     if rows == "shared":
         Y = rng.standard_normal((9, 4))
         table = plain.wide_table(X[:9], np.sign(Y) if logistic else Y)
@@ -485,7 +486,7 @@ def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
 def test_wide_trace_norms_are_solved_in_subspaces(logistic):
     """They end where the space of all rows does, and never build it; from any start."""
     rng = np.random.default_rng(0)
-    X, y, task = plain.make_rows([200, 180, 190], 560, 3, labels=logistic)
+    X, y, task = make_rows([200, 180, 190], 560, 3, labels=logistic)
     loss, penalty = make_loss(plain.long_table(X, y, task), ridge=0.01), TraceNorm()
     alpha = 0.5 * largest(loss, penalty)
     found = minimize(loss, penalty, alpha, tol=1e-6)
