@@ -570,11 +570,8 @@ class HierarchicalBillboard(OfModels):
             slopes = self.groups * self.unit / self._safe_scale()
             level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0
             slopes, level = self.add_init(slopes, level - slopes @ self.column_centre)
-            found["groups_"] = {
-                "counts": self.group_counts,
-                "centres": slopes,
-                "intercepts": level,
-            }
+            counts = {"counts": self.group_counts}
+            found["groups_"] = {**counts, "centres": slopes, "intercepts": level}
         if self.effects is not None:
             coef, level = self.add_init(self.effects[:-1], self.effects[-1:])
             found["effect_coef_"], found["effect_intercept_"] = coef, float(level[0])

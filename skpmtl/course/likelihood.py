@@ -136,10 +136,9 @@ def _indicators(tasks, model):
     """Of the levels of factors above and across tasks, for every row. -> csr_array (N, K)"""
     parts, n = [], len(tasks.y)
     for one in model.factors:
-        if one is model.above:
-            level = one.factor.of(tasks.tasks)[tasks.codes]
-        else:
-            level = one.factor.of(tasks.row_levels)
+        of_tasks = one is model.above
+        level = one.factor.of(tasks.tasks if of_tasks else tasks.row_levels)
+        level = level[tasks.codes] if of_tasks else level
         known, shape = np.flatnonzero(level >= 0), (n, one.factor.n_levels)
         places = np.ones(len(known)), (known, level[known])
         parts.append(sparse.csr_array(places, shape=shape))

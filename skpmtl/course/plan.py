@@ -154,13 +154,10 @@ class HierarchicalPlan(Plan):
     @property
     def asks_first(self):
         """Whether tasks may turn out to have equal slopes before anything is asked about them."""
-        known = self.is_private, self.relation, self.factor, self.below, self.across
+        more = self.is_private, self.relation, self.factor, self.below, self.across
+        more += self.n_classes, self.n_groups, self.has_errors
         pooled = "mean" in self.structures and self.levels == "auto" and self.fit_intercept
-        return (
-            pooled
-            and self.loss == "squared"
-            and not (any(known) or self.n_classes or self.n_groups or self.has_errors)
-        )
+        return pooled and self.loss == "squared" and not any(more)
 
     @property
     def first(self):
@@ -235,9 +232,7 @@ class HierarchicalPlan(Plan):
             ratio = n_present * self.signal / math.sqrt(self.n_features)
             private = ("origin", "vote origin") if ratio >= Z_ORIGIN else ()
             course = *course, *(private if self.is_private else ("origin exact",))
-        if self.n_classes:
-            course = [name for name in course if name != "vote sigma"]
-        return shares_of(course)
+        return shares_of([n for n in course if not (self.n_classes and n == "vote sigma")])
 
     def mechanism(self):
         return "Gaussian noise on sums of bounded contributions, in one loop of queries"

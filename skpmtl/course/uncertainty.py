@@ -59,12 +59,7 @@ class Distances:
     effects of a factor below tasks, and slopes, at a row whose columns are one scale from the
     centre, add the geometric mean of theirs: a noisy vote is wide on the logarithm, so that its
     mean square would be that of its upper end. What stays flat in a prior, for tasks unlike the
-    others, is left out.
-
-    Parameters
-    ----------
-    model : HierarchicalBillboard
-        With pooled levels.
+    others, is left out. Levels of the model are pooled.
     """
 
     def __init__(self, model):

@@ -22,42 +22,19 @@ class Chunk:
 
     Of a task of n < r rows, the coordinates X L are turned into n, by an orthogonal basis of the
     span of its rows. Behind them are indicators of subgroups, where rows are in some.
-
-    Attributes
-    ----------
-    tasks : ndarray (m,)
-    places : ndarray (R,)
-        Rows of these tasks in the table, task by task.
-    codes : ndarray (R,)
-        To which of these tasks they belong.
-    sizes : ndarray (m,)
-    X : ndarray (R, d)
-        Their rows.
-    A : ndarray (R, E)
-        Coordinates; E is even, and columns at the end are zero.
-    rank : int
-        r, of the shape.
-    basis : dict
-        {n: (tasks, bases (., r, E))} of tasks of n < r rows; tasks are numbers among these.
-    columns : ndarray (m,)
-        Numbers of coordinates.
-    subgroups : ndarray (S,)
-        Subgroups of these tasks in the table.
-    places_of : tuple of ndarray (S,)
-        Their tasks and their columns of A.
     """
 
-    tasks: np.ndarray
-    places: np.ndarray
-    codes: np.ndarray
-    sizes: np.ndarray
-    X: np.ndarray
-    A: np.ndarray
-    rank: int
-    basis: dict
-    columns: np.ndarray
-    subgroups: np.ndarray
-    places_of: tuple
+    tasks: np.ndarray  # (m,)
+    places: np.ndarray  # (R,), rows of these tasks in the table, task by task
+    codes: np.ndarray  # (R,), to which of these tasks they belong
+    sizes: np.ndarray  # (m,)
+    X: np.ndarray  # (R, d), their rows
+    A: np.ndarray  # (R, E), coordinates; E is even, and columns at the end are zero
+    rank: int  # r, of the shape
+    basis: dict  # {n: (tasks among these, bases (., r, E))}, of tasks of n < r rows
+    columns: np.ndarray  # (m,), numbers of coordinates
+    subgroups: np.ndarray  # (S,), subgroups of these tasks in the table
+    places_of: tuple  # of (S,), their tasks and their columns of A
 
     @classmethod
     def all(cls, rows, root):

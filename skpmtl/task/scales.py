@@ -130,22 +130,12 @@ def own_scales(summaries, released, common, single, own_unit=False):
     is that with sampling noise. The scale is taken at the root of its posterior mean square, so
     that few rows cannot make a bold slope.
 
-    Parameters
-    ----------
-    summaries : Summaries
-    released : ndarray (d,)
-    common, single : float
-        Variances of the release in log2: of all columns together, and of a single one.
-    own_unit : bool, default=False
-        Whether the unit of the target is the task's own, too. Slopes are in units of the ratio of
-        the two, in which the errors of spreads of the same rows cancel: the scale is then that of
-        the posterior mean of its log2.
+    `common` and `single` are variances of the `released` scales (d,) in log2: of all columns
+    together, and of a single one. `own_unit`: the unit of the target is the task's own, too. Slopes
+    are in units of the ratio of the two, in which the errors of spreads of the same rows cancel:
+    the scale is then that of the posterior mean of its log2.
 
-    Returns
-    -------
-    scale : ndarray (m, d)
-    variance : ndarray (m, d)
-        Posterior variance of its log2.
+    -> scale (m, d), posterior variance of its log2 (m, d)
     """
     seen = summaries.x_std > 0
     k = seen.sum(axis=1)[:, None].astype(float)
