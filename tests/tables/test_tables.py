@@ -26,8 +26,6 @@ from skpmtl.tables.forms import read_training
 from skpmtl.tables.table import SingleTaskWarning, TaskTable, kernel_rows, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
-FRAME = pd.DataFrame({"school": ["u", "u", "v", "v"], "a": [1.0, 2.0, 3.0, 5.0]})
-
 
 def as_forms(frame, y):
     """The same data in all forms: (parameters, X, y, task)."""
@@ -205,19 +203,6 @@ def test_wide_y_of_other_types(kind):
     assert_allclose(TinyRidge().fit(X, other).coef_, TinyRidge().fit(X, frame).coef_)
 
 
-def test_wide_errors():
-    X, Y = np.ones((4, 2)), np.arange(8.0).reshape(4, 2)
-    with pytest.raises(ValueError, match="no other task ids"):
-        TinyRidge().fit(X, Y, task=[1, 1, 2, 2])
-    with pytest.raises(ValueError, match=r"Column\(s\) \['b'\] of y hold no label"):
-        TinyRidge().fit(X, Y).personalize(X, pd.DataFrame({"a": Y[:, 0], "b": np.nan}))
-    with pytest.raises(ValueError, match="more than once|unique column names"):
-        TinyRidge().fit(X, pd.DataFrame(Y, columns=["a", "a"]))
-    Y[2, 1] = np.inf
-    with pytest.raises(ValueError, match=r"infinity.*: 1 value\(s\), first in row 2 \(task 1"):
-        TinyRidge().fit(X, Y)
-
-
 # ------------------------------------------------------------------------------ task ids
 @pytest.mark.parametrize(
     ("ids", "expected"),
@@ -244,28 +229,101 @@ def test_types_of_ids(ids, expected):
     assert_array_equal(table.y, [1, 0, 2])
 
 
-@pytest.mark.parametrize(
-    ("ids", "error", "message"),
-    [
-        (["a", None, "b", None], ValueError, r"missing .* in 2 row\(s\), first at position 1"),
-        ([1, 2, np.nan, 2], ValueError, r"missing .* in 1 row\(s\), first at position 2"),
-        (np.array(["a", pd.NA, "b", "b"], dtype=object), ValueError, "missing .* position 1"),
-        (pl.Series(["a", None, "b", "b"]), ValueError, "missing .* position 1"),
-        ([1, "a", 1, "a"], TypeError, "mix the types int, str"),
-        ([[1, 2]] * 4, TypeError, "not containers"),
-        (np.array([0.1, -1.3, 0.7, 0.1]), ValueError, "3 of 3 distinct.*scaled.*ColumnTransformer"),
-        (np.array([1.0, np.inf, 1.0, 1.0]), ValueError, "infinity"),
-        (np.array([2**63, 1, 1, 1], dtype=np.uint64), ValueError, "use strings"),
-        ([1, 2, 3], ValueError, "task has 3 entries, X has 4 rows"),
-        ("a", ValueError, "one id for each of the 4 rows"),
-    ],
+# ------------------------------------------------------------------------- what is refused
+X4, Y4, IDS = np.arange(8.0).reshape(4, 2), np.arange(4.0), [3, 1, 3, 2]
+TWO = np.column_stack([Y4, Y4])  # two tasks
+FRAME = pd.DataFrame({"school": ["u", "u", "v", "v"], "a": [1.0, 2.0, 3.0, 5.0]})
+TWICE, RENAMED = (
+    pd.concat([FRAME, FRAME[["school"]]], axis=1),
+    FRAME.set_axis(["x__school", "a"], axis=1),
 )
-def test_bad_ids_are_named(ids, error, message):
-    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
-    est = TinyRidge()
-    with pytest.raises(error, match=message):
-        est.fit(X, y, task=ids)
+PARTS = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
+NAMED, LISTS = {"task_feature": "school"}, re.escape("stack_tasks(X_list, y_list)")
+ARRAYS = [np.ones((3, 2)), np.ones((3, 2))]
+KIND, VALUE = TypeError, ValueError
+REFUSED = [  # (parameters, X, y, task, error, what it says)
+    *(
+        ({}, X4, Y4, ids, error, words)
+        for ids, error, words in (
+            (["a", None, "b", None], VALUE, r"missing .* in 2 row\(s\), first at position 1"),
+            ([1, 2, np.nan, 2], VALUE, r"missing .* in 1 row\(s\), first at position 2"),
+            (np.array(["a", pd.NA, "b", "b"], dtype=object), VALUE, "missing .* position 1"),
+            (pl.Series(["a", None, "b", "b"]), VALUE, "missing .* position 1"),
+            ([1, "a", 1, "a"], KIND, "mix the types int, str"),
+            ([[1, 2]] * 4, KIND, "not containers"),
+            (np.array([0.1, -1.3, 0.7, 0.1]), VALUE, "3 of 3 distinct.*scaled.*ColumnTransformer"),
+            (np.array([1.0, np.inf, 1.0, 1.0]), VALUE, "infinity"),
+            (np.array([2**63, 1, 1, 1], dtype=np.uint64), VALUE, "use strings"),
+            ([1, 2, 3], VALUE, "task has 3 entries, X has 4 rows"),
+            ("a", VALUE, "one id for each of the 4 rows"),
+        )
+    ),
+    # A wide y.
+    ({}, X4, TWO, [1, 1, 2, 2], VALUE, "no other task ids"),
+    ({}, X4, pd.DataFrame(TWO, columns=["a", "a"]), None, VALUE, "more than once|unique column"),
+    (
+        {},
+        X4,
+        np.where(TWO == 2.0, [[1.0, np.inf]], TWO),
+        None,
+        VALUE,
+        r"infinity.*: 1 value\(s\), first in row 2 \(task 1",
+    ),
+    # A column of ids.
+    ({"task_feature": "class"}, FRAME, Y4, None, VALUE, "'class' is not a column of X; its col"),
+    (NAMED, RENAMED, Y4, None, VALUE, "Did you mean 'x__school'"),
+    ({"task_feature": 5}, FRAME, Y4, None, VALUE, "task_feature=5 is outside X with 2 columns"),
+    (NAMED, FRAME.to_numpy(), Y4, None, VALUE, "no column names.*set_output"),
+    (NAMED, sparse.csr_matrix(X4), Y4, None, VALUE, "no column names"),
+    (NAMED, FRAME, Y4, IDS, VALUE, "either task_feature or task="),
+    (NAMED, FRAME[["school"]], Y4, None, VALUE, "n_features = 1"),
+    (NAMED, FRAME[["school"]], Y4, None, VALUE, "column of zeros"),
+    ({}, FRAME, Y4, None, VALUE, r"not numeric: \['school'\]; if it holds the task"),
+    (NAMED, TWICE, Y4, None, VALUE, "more than once|unique column names"),
+    ({"task_feature": 1.5}, FRAME, Y4, None, VALUE, "task_feature' parameter"),
+    ({"task_feature": []}, FRAME, Y4, None, VALUE, "must be one column"),
+    ({"task_feature": ["school", "a"]}, FRAME, Y4, None, VALUE, "must be one column"),
+    (NAMED, FRAME.set_index("school"), Y4, None, VALUE, "reset_index"),
+    # A public list of tasks.
+    ({"tasks": [1, 2]}, X4, Y4, IDS, VALUE, r"in the data: \[3\]"),
+    ({"tasks": [1, 2, 2, 3]}, X4, Y4, IDS, VALUE, r"tasks= contain \[2\] more than once"),
+    ({"tasks": list("123")}, X4, Y4, IDS, KIND, "integers here, but the known tasks are strings"),
+    ({"tasks": "all"}, X4, Y4, IDS, VALUE, "tasks' parameter"),
+    ({"tasks": [1]}, X4, Y4, None, VALUE, "no row has a task"),
+    ({"tasks": [0]}, X4, TWO, None, VALUE, r"in the data: \[1\]"),
+    ({**NAMED, "tasks": FRAME[["school"]]}, FRAME, Y4, None, KIND, "column of ids"),
+    # Mappings, and lists of tables.
+    ({}, PARTS, [[1, 2], [3, 4]], None, KIND, "y must be one too, not list"),
+    (
+        {"task_feature": 0},
+        PARTS,
+        dict.fromkeys("ab", [1, 2]),
+        None,
+        VALUE,
+        "needs task_feature=None",
+    ),
+    ({}, {"a": X4, 1: X4}, {"a": Y4, 1: Y4}, None, KIND, "mix the types"),
+    *(
+        ({}, X, [np.ones(3), np.ones(3)], None, KIND, LISTS)
+        for X in (ARRAYS, tuple(ARRAYS), np.ones((2, 3, 2)), [pl.DataFrame({"a": [1]})])
+    ),
+]
+
+
+@pytest.mark.parametrize("parameters, X, y, task, error, words", REFUSED)
+def test_what_cannot_be_read_is_named_with_a_remedy(parameters, X, y, task, error, words):
+    est = TinyRidge(**parameters)
+    with pytest.raises(error, match=words):
+        est.fit(X, y, task=task)
     assert not hasattr(est, "tasks_") and not hasattr(est, "n_features_in_")
+
+
+def test_later_tables_have_the_columns_of_the_fit():
+    with pytest.raises(ValueError, match=r"Column\(s\) \['b'\] of y hold no label"):
+        TinyRidge().fit(X4, TWO).personalize(X4, pd.DataFrame({"a": Y4, "b": np.nan}))
+    est = TinyRidge().fit(PARTS, dict.fromkeys("ab", [1.0, 2.0]))
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        est.predict({"a": np.ones((2, 3))})
 
 
 INEXACT = "floats too large.*Pass ids as integers or as strings"
@@ -311,41 +369,12 @@ def test_ids_at_predict():
 
 
 # --------------------------------------------------------------------------- task column
-def test_task_column_errors(school_like):
-    frame, y = school_like()
-    with pytest.raises(ValueError, match="'class' is not a column of X; its columns are"):
-        TinyRidge(task_feature="class").fit(frame, y)
-    renamed = frame.rename(columns={"school": "remainder__school"})
-    with pytest.raises(ValueError, match="Did you mean 'remainder__school'"):
-        TinyRidge(task_feature="school").fit(renamed, y)
-    with pytest.raises(ValueError, match="task_feature=5 is outside X with 5 columns"):
-        TinyRidge(task_feature=5).fit(frame, y)
-    with pytest.raises(ValueError, match="no column names.*set_output"):
-        TinyRidge(task_feature="school").fit(frame.to_numpy(), y)
-    with pytest.raises(ValueError, match="no column names"):
-        TinyRidge(task_feature="school").fit(sparse.csr_matrix(np.eye(3)), [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="either task_feature or task="):
-        TinyRidge(task_feature="school").fit(frame, y, task=frame["school"])
-    with pytest.raises(ValueError, match="n_features = 1"):
-        TinyRidge(task_feature="school").fit(frame[["school"]], y)
-    with pytest.raises(ValueError, match=r"not numeric: \['school'\]; if it holds the task"):
-        TinyRidge().fit(frame, y)
-    twice = pd.concat([frame, frame[["school"]]], axis=1)
-    with pytest.raises(ValueError, match="more than once|unique column names"):
-        TinyRidge(task_feature="school").fit(twice, y)
-    with pytest.raises(ValueError, match="task_feature' parameter"):
-        TinyRidge(task_feature=1.5).fit(frame, y)
-
-
 def test_a_list_of_one_name_is_a_name(school_like):
     frame, y = school_like()
     est = TinyRidge(task_feature=["school"]).fit(frame, y)
     plain = TinyRidge(task_feature="school").fit(frame, y)
     assert_array_equal(est.predict(frame), plain.predict(frame))
     assert est.coef_.shape == plain.coef_.shape
-    for names in ([], ["school", "x1"]):
-        with pytest.raises(ValueError, match="must be one column"):
-            TinyRidge(task_feature=names).fit(frame, y)
 
 
 def test_names_lost_after_fit_leave_the_position(school_like):
@@ -391,18 +420,6 @@ def test_public_list_of_tasks():
     assert_array_equal(fit.tasks_, [1, 2, 3])
     fit = TinyRidge(tasks=pd.Series([3, 1, 2])).fit(X, y, task=ids)
     assert_array_equal(fit.tasks_, [1, 2, 3])
-    with pytest.raises(ValueError, match=r"in the data: \[3\]"):
-        TinyRidge(tasks=[1, 2]).fit(X, y, task=ids)
-    with pytest.raises(ValueError, match=r"tasks= contain \[2\] more than once"):
-        TinyRidge(tasks=[1, 2, 2, 3]).fit(X, y, task=ids)
-    with pytest.raises(TypeError, match="integers here, but the known tasks are strings"):
-        TinyRidge(tasks=["1", "2", "3"]).fit(X, y, task=ids)
-    with pytest.raises(ValueError, match="tasks' parameter"):
-        TinyRidge(tasks="all").fit(X, y, task=ids)
-    with pytest.raises(ValueError, match="no row has a task"):
-        TinyRidge(tasks=[1]).fit(X, y)
-    with pytest.raises(ValueError, match=r"in the data: \[1\]"):
-        TinyRidge(tasks=[0]).fit(X, np.column_stack([y, y]))
 
 
 def test_without_task_information():
@@ -437,13 +454,6 @@ def test_values_that_are_not_finite_are_located(value, school_like):
 
 
 # --------------------------------------------------------------------------- converters
-def test_lists_are_refused_with_the_remedy():
-    parts = [np.ones((3, 2)), np.ones((3, 2))]
-    for X in (parts, tuple(parts), np.ones((2, 3, 2)), [pl.DataFrame({"a": [1]})]):
-        with pytest.raises(TypeError, match=re.escape("stack_tasks(X_list, y_list)")):
-            TinyRidge().fit(X, [np.ones(3), np.ones(3)])
-
-
 def test_stack_tasks():
     a, b = np.arange(6.0).reshape(3, 2), np.arange(4.0).reshape(2, 2)
     for tasks in (None, ["x", "w"]):
@@ -486,19 +496,6 @@ def test_stack_tasks():
 def test_stack_tasks_names_the_task(X, y, tasks, message):
     with pytest.raises(ValueError, match=message):
         stack_tasks(X, y, tasks)
-
-
-def test_mapping_errors():
-    X = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
-    with pytest.raises(TypeError, match="y must be one too, not list"):
-        TinyRidge().fit(X, [[1, 2], [3, 4]])
-    with pytest.raises(ValueError, match="needs task_feature=None"):
-        TinyRidge(task_feature=0).fit(X, {"a": [1, 2], "b": [1, 2]})
-    with pytest.raises(TypeError, match="mix the types"):
-        TinyRidge().fit({"a": X["a"], 1: X["b"]}, {"a": [1, 2], 1: [1, 2]})
-    est = TinyRidge().fit(X, {"a": [1.0, 2.0], "b": [1.0, 2.0]})
-    with pytest.raises(ValueError, match="expecting 2 features"):
-        est.predict({"a": np.ones((2, 3))})
 
 
 def test_wide_to_long_inverts(school_like):
@@ -604,16 +601,3 @@ def test_tasks_of_a_part_are_worked_on_as_in_the_whole():
     part = table_of(table, np.array([3, 590]))
     assert part.tasks.tolist() == [3, 590]
     assert table_of(part, np.array([1])).n_listed == part.n_listed == table.n_listed == 601
-
-
-@pytest.mark.parametrize(
-    ("X", "options", "error", "remedy"),
-    [
-        (FRAME.set_index("school"), {"task_feature": "school"}, ValueError, "reset_index"),
-        (FRAME[["school"]], {"task_feature": "school"}, ValueError, "column of zeros"),
-        (FRAME, {"task_feature": "school", "tasks": FRAME[["school"]]}, TypeError, "column of ids"),
-    ],
-)
-def test_tables_that_cannot_be_read_name_the_remedy(X, options, error, remedy):
-    with pytest.raises(error, match=remedy):
-        TinyRidge(**options).fit(X, np.arange(4.0))
