@@ -99,7 +99,7 @@ def of_slopes(board):
 
 def _voted(board, coverage):
     """The level of a task has its released spread at the origin, where slopes say nothing of it;
-    elsewhere the spread of slopes times the distance adds to it."""
+    elsewhere the spread of slopes times the distance adds to it, and is as unknown."""
     d, law, tau = board.n_features, board.law, board.tau
     to = np.diag(np.append(board.unit / board.column_scale, board.unit))
     to[d, :d] = -(board.column_centre / board.column_scale + board.origin) * board.unit
@@ -111,5 +111,6 @@ def _voted(board, coverage):
     at_centre = board.origin @ found[:d, :d] @ board.origin
     found = to @ found @ to.T
     stds = np.full((d + 2, 3), np.nan)
-    stds[:-1, 0], stds[-1] = np.sqrt(np.diag(found)), board.unit * np.hypot(taus, at_centre**0.5)
+    stds[:-1, 0] = np.sqrt(np.diag(found))
+    stds[-1] = board.unit * np.hypot(taus[0], at_centre**0.5) * taus / taus[0]
     return found, stds

@@ -31,12 +31,14 @@ def correlation_at_centres(board):
     return (S @ to)[0] / np.sqrt(S[0, 0] * (to @ S @ to))
 
 
-@pytest.mark.parametrize("epsilon, slack", [(None, 0.1), (5.0, 0.25)])
-def test_a_correlation_of_levels_and_slopes_is_found(epsilon, slack):
-    X, y, task = table(-0.8)
-    est = PrivateMTL(epsilon=epsilon, tasks=range(250), random_state=0).fit(X, y, task=task)
+@pytest.mark.parametrize("epsilon, m, slack", [(None, 100, 0.1), (5.0, 250, 0.25)])
+def test_a_correlation_of_levels_and_slopes_is_found(epsilon, m, slack):
+    X, y, task = table(-0.8, m)
+    est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0).fit(X, y, task=task)
     assert correlation_at_centres(est.billboard_) == pytest.approx(-0.8, abs=slack)
     assert est.level_spread_ == pytest.approx(2.0, rel=0.3)
+    std, low, high = est.billboard_.variance_components(0.9).of_models[-1]
+    assert std == pytest.approx(est.level_spread_) and low < 0.8 * std and high > 1.2 * std
 
 
 def test_predictions_use_it():
@@ -56,8 +58,8 @@ def test_predictions_use_it():
 
 def test_without_a_correlation_nothing_is_taken():
     found = []
-    for seed in range(4):
-        X, y, task = table(0.0, 120, 4, seed)
+    for seed in range(3):
+        X, y, task = table(0.0, 80, 4, seed)
         found.append(PrivateMTL(epsilon=None).fit(X, y, task=task).billboard_.origin.any())
     assert sum(found) <= 1
 
