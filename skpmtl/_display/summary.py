@@ -72,7 +72,7 @@ def variance_columns(covariance, names, others=(), ends=None):
         correlations with those below.
     """
     variance = np.concatenate([np.diag(covariance), others])
-    variance[variance < _NONE * np.max(variance, initial=0.0)] = 0.0
+    variance[variance < _NONE * np.nanmax(variance, initial=0.0)] = 0.0
     std = np.sqrt(np.maximum(variance, 0.0))
     columns = {"variance": variance, "std": std}
     if ends is not None:
@@ -83,6 +83,13 @@ def variance_columns(covariance, names, others=(), ends=None):
         with np.errstate(divide="ignore", invalid="ignore"):
             found[below] = covariance[below, j] / (std[j] * std[below])
     return columns
+
+
+def about_untold(names, columns):
+    """-> list of one sentence, or none, about components that rows cannot tell"""
+    untold = [name for name, std in zip(names, columns["std"], strict=True) if math.isnan(std)]
+    words = f"Rows cannot tell how much tasks differ in {', '.join(untold)}, since "
+    return [words + "a column is zero or follows from others: drop it."] if untold else []
 
 
 @dataclass(eq=False)
@@ -305,7 +312,7 @@ class Summarised:
             "Variance components say how much tasks differ: the intercept where all columns are "
             f"zero, as in lme4. Intervals are of standard deviations. {source}"
         ]
-        return list(rows), columns, notes
+        return list(rows), columns, [*notes, *about_untold(rows, columns)]
 
     def _pooled_effects(self):
         """-> names, effects, standard errors, their degrees of freedom, a sentence about them"""
@@ -328,8 +335,8 @@ class Summarised:
         elif getattr(self, "standard_errors", False):
             words = (
                 "There are no standard errors: too few tasks, too small a budget, or a column "
-                "that others determine. Effects may be much nearer to zero than the truth: by how "
-                "much is not known."
+                "that is constant or follows from others, which hides all errors: drop it. Effects "
+                "may be much nearer to zero than the truth: by how much is not known."
             )
         if self._has_found_nothing():
             words = (

@@ -45,6 +45,10 @@ def variance_components(board, coverage):
     """
     law, measured = board.law, board.spread is not None
     covariance, of_models = _measured(board, coverage) if measured else _voted(board, coverage)
+    # Slopes have a mean of zero, where others have not, in columns of zeros alone.
+    slopes = np.ravel(board.centre)[1:]
+    untold = np.flatnonzero((slopes == 0.0) & slopes.any())
+    covariance[untold], covariance[:, untold], of_models[untold] = np.nan, np.nan, np.nan
     factors = [(one.factor.name, one.spread) for one in board.factors]
     factors = [(name, board.unit * std) for name, std in factors if std is not None]
     if board.spread_below is not None:

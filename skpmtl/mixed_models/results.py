@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._display.summary import Summary, check_coverage, effect_columns, variance_columns
+from .._display.summary import (
+    Summary,
+    about_untold,
+    check_coverage,
+    effect_columns,
+    variance_columns,
+)
 from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
@@ -26,6 +32,7 @@ from .reml import GroupedRows, fit_mixed, independent
 __all__ = ["MixedResult", "mixed"]
 
 _OF_LEVELS = "levels", "effects"
+_NOTHING = 1e-13  # of an eigenvalue of products of columns: rounding
 Family = Literal["gaussian", "binomial", "poisson"]
 CovarianceKind = Literal["model", "CR0", "CR1", "CR2", "CR3"]
 _ERRORS = {
@@ -403,6 +410,7 @@ class MixedResult:
             )
         known = {"correlated": kind.correlated, "restricted": restricted}
         ends = deviation_intervals(kind.rows, kind.fit, coverage, **known)
+        ends[:-1][kind.untold()] = np.nan
         names = [*kind.random_names, "residual"]
         return pd.DataFrame(ends, columns=["lower", "upper"], index=pd.Index(names, dtype=object))
 
@@ -489,7 +497,9 @@ class _Exact:
         """Random effects, at the origin of the columns as in lme4, and residuals."""
         residual = [self.fit.sigma2] if self.family == "gaussian" else []
         others = np.concatenate([self.fit.other_std**2, residual])
-        columns = variance_columns(self.fit.random_covariance, self.random_names, others)
+        covariance, untold = self.fit.random_covariance.copy(), self.untold()
+        covariance[untold], covariance[:, untold] = np.nan, np.nan
+        columns = variance_columns(covariance, self.random_names, others)
         if not self.correlated:
             columns = {name: columns[name] for name in ("variance", "std")}
         names = [*self.random_names]
@@ -497,7 +507,18 @@ class _Exact:
             group = self.design.parts["group"]
             names = [f"{name} | {group}" for name in names]
             names += [f"Intercept | {name}" for name in self.others]
-        return [*names, *["residual"][: len(residual)]], columns
+        names += ["residual"][: len(residual)]
+        self.about = about_untold(names, columns)
+        return names, columns
+
+    def untold(self):
+        """Which random effects have variances that rows cannot tell: their columns are zero, or
+        with correlations determined by others. (q,) of bool"""
+        products = self.rows.products()[0]
+        gram = (products if self.correlated else products**2).sum(axis=0)
+        size = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+        values, vectors = np.linalg.eigh(gram / np.outer(size, size))
+        return (np.abs(vectors[:, values < _NOTHING]) > 1e-6).any(axis=1)
 
     def facts(self):
         restricted = self.family == "gaussian"
@@ -513,6 +534,7 @@ class _Exact:
     def notes(self):
         if self.dropped:
             yield f"Left out, since other columns determine them: {', '.join(self.dropped)}."
+        yield from self.about
         yield "No privacy: epsilon=None. These numbers may disclose rows of a small task."
 
     def predict(self, X, offset, Z, codes, data):

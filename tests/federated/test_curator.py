@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
 ]
-FEW = ("loop", "rounds", "meta")
+FEW = ("loop, errors", "rounds", "meta")
 
 
 def rest_of_fit(study, lost=PARTS[1]):
@@ -47,6 +47,11 @@ def test_sites_equal_one_process(tmp_path, case):
     billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
     for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
+    if "standard_errors" in study.parameters:
+        assert (whole.effect_std_ > 0.0).all()
+        for name in ("effect_covariance", "row_variance"):
+            ours, theirs = getattr(billboard, name), getattr(whole.billboard_, name)
+            assert_allclose(ours, theirs, rtol=1e-7)
     for task, model in models_of(tmp_path, study).items():
         assert_allclose(model["coef"], whole.export_task(task)["coef"], rtol=1e-6, atol=1e-9)
     assert billboard.report.epsilon == whole.privacy_.epsilon

@@ -10,6 +10,7 @@ M, N, D = 9, 8, 3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
 CASES = {
     "loop": ("PrivateMTL", {"epsilon": 60.0}),
+    "loop, errors": ("PrivateMTL", {"epsilon": 1e4, "standard_errors": True}),
     "groups": ("ClusteredMTL", {"epsilon": 60.0}),
     "loop, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
     "loop, start": (

@@ -491,6 +491,26 @@ def test_a_second_grouping_that_says_nothing_changes_nothing():
     assert_allclose(two.params, one.params, atol=0.05)
 
 
+@pytest.mark.parametrize("formula", ["y ~ x + (x + z | g)", "y ~ x + (x + z || g)"])
+def test_random_effects_of_zeros_have_no_variance(formula):
+    rng = np.random.default_rng(0)
+    g, x = np.repeat(np.arange(30), 8), rng.normal(size=240)
+    y = 1.0 + (2.0 + rng.normal(size=30)[g]) * x + rng.normal(size=30)[g] + rng.normal(size=240)
+    data = pd.DataFrame({"y": y, "x": x, "z": 0.0, "g": g})
+    fit = skpmtl.mixed(formula, data, epsilon=None)
+    without = skpmtl.mixed(formula.replace(" + z", ""), data, epsilon=None)
+    summary, told = fit.summary(), ["Intercept", "x", "residual"]
+    frame, expected = summary.variance_frame(), without.summary().variance_frame()
+    assert frame.loc["z"].isna().all() and "differ in z," in str(summary)
+    assert_allclose(frame["std"][told], expected["std"], rtol=1e-4)
+    ends = fit.deviation_intervals()
+    assert ends.loc["z"].isna().all() and np.isfinite(ends.loc[told]).all(axis=None)
+    voted = PrivateMTL(epsilon=None).fit(data[["x", "z"]], y, task=g).summary()
+    columns = ["variance", "std", "lower", "upper"]
+    assert voted.variance_frame().loc["z", columns].isna().all()
+    assert voted.variance_frame().loc["x", "std"] > 0.0
+
+
 def test_names_are_escaped_for_latex():
     text = Summary("t", names=["a|b^2_c\\"], effects={"effect": np.array([-1e-9])}).to_latex()
     assert r"a\textbar{}b\textasciicircum{}2\_c\textbackslash{} & $-1 \cdot 10^{-9}$ \\" in text
