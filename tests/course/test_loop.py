@@ -294,7 +294,7 @@ def test_a_zoom_that_is_not_sure_is_asked_again_in_wider_bins():
     assert second["half"] == first["half"] and second["width"] > 2.0 * first["width"]
 
 
-@pytest.mark.parametrize("says, halvings", [(0.0, (5.0, 8.0)), (1e3, (3.0, 3.01))])
+@pytest.mark.parametrize("says, halvings", [(0.0, (4.0, 8.0)), (1e3, (3.0, 3.01))])
 def test_a_unit_that_votes_leave_open_is_taken_to_be_small(says, halvings):
     """A unit that is too large moves tasks of few rows by many times their noise."""
     loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", 30, 2))
