@@ -183,7 +183,7 @@ class _Deviance:
         if not np.isfinite(root).all():
             return np.inf, None
         free = cho_solve((root, True), r)
-        rss = max(F[p, p] - free @ r, 1e-300)
+        rss = max(F[p, p] - free @ r, 1e-14 * F[p, p], 1e-300)  # less is rounding
         beta, sigma2 = self.basis @ free[:rank], rss / max(n - rank, 1.0)
         used = sigma2 if given is None else (given[1] / np.append(spreads, 1.0)[given[0]]) ** 2
         value = logdet + 2.0 * np.log(np.diag(root)).sum()

@@ -122,7 +122,7 @@ def poisson_noise(epsilon, delta, n_rounds, rate, adjacency, *, group_size=1):
     """
     _check_rate(rate)
     check_positive(epsilon=epsilon)
-    check_count(n_rounds=n_rounds)
+    check_count(n_rounds=n_rounds, group_size=group_size)
     mu = float(gdp_mu(epsilon, delta))
     full = group_size * blocks_mu(1.0, n_rounds, adjacency) / mu
     if rate == 1.0:

@@ -116,6 +116,7 @@ FUNCTIONS = {
         "n_rounds": (5, COUNT),
         "rate": (1.0, RATE),
         "adjacency": ("zero-out", ADJACENCY),
+        "group_size": (1, COUNT),
     },
 }
 # What takes reports, estimators or seeds, and what is no function of numbers.
