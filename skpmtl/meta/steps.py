@@ -38,6 +38,7 @@ def _scaled_rows(X, scaling):
         return X
     X = X - scaling[0].astype(X.dtype)
     X /= scaling[1].astype(X.dtype)
+    X.flags.writeable = False  # as those of tables, for which loops are compiled
     return X
 
 
