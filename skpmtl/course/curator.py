@@ -712,7 +712,9 @@ class Loop:
             return
         voted, of_votes = self.model, (yield from self.ask(question, 0.0))[0]
         yield from likelihood.find_spreads(self, first=True)
-        if (yield from self.ask(question, 0.0))[0][0, 0] < of_votes[0, 0] + 3.0:
+        value = (yield from self.ask(question, 0.0))[0][0, 0]
+        # Noise below the grid of votes is rounding of rows that have none.
+        if not (self.model.middle_sigma > voted.sigma[0] and value >= of_votes[0, 0] + 3.0):
             self.model = voted
 
     # --------------------------------------------------------------------------------- factor

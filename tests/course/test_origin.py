@@ -93,3 +93,14 @@ def test_a_spread_that_shrinks_keeps_its_weight():
     grid = 2.0 ** np.arange(6)
     moved = np.exp(narrower(np.log([0, 0, 0, 0.5, 0.5, 0] + np.full(6, 1e-12)), grid, 0.5**0.5))
     assert_allclose(moved, [0, 0, 0.25, 0.5, 0.25, 0], atol=1e-9)
+
+
+def test_slopes_without_noise_have_finite_models():
+    """Levels that follow slopes, in rows of which nothing is left but rounding."""
+    r = np.random.default_rng(0)
+    task, X = np.arange(40).repeat(6), r.normal(size=(240, 3))
+    r.normal(size=40)
+    W = r.normal(size=(40, 3))
+    y = W[task, 0] + np.sum(X * W[task], axis=1)
+    found = PrivateMTL(epsilon=None).fit(X, y, task=task).predict(X, task=task)
+    assert_allclose(found, y, atol=0.1)
