@@ -443,9 +443,8 @@ def _html(caption, columns, names):
 def _in_math(cell):
     """A number with its minus sign and power of ten."""
     number, *power = cell.split("e")
-    return " ".join(
-        ["$" * bool(cell) + number, *(f"\\cdot 10^{{{int(p)}}}" for p in power)]
-    ) + "$" * bool(cell)
+    times = "".join(f" \\cdot 10^{{{int(p)}}}" for p in power)
+    return f"${number}{times}$" if cell else ""
 
 
 def _latex(columns, names):

@@ -63,7 +63,7 @@ OPEN, SURELY = 12.0, 3.0
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 # Of where levels and slopes are independent: log evidence or weight that moves no prediction.
 LEAST_GAIN = 0.05
-MOST_PRODUCTS = 1 << 22  # of columns in all tasks and thrice, for likelihoods: about 10 ms each
+MOST_PRODUCTS = 1 << 22  # n_tasks (d + 1)^3 of restricted likelihoods: not measured
 CORRELATIONS = 0.0, 0.3, 0.5, 0.7, 0.85, 0.95  # of levels and slopes, which are voted on
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales

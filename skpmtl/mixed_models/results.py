@@ -352,8 +352,7 @@ class MixedResult:
         """
         check_coverage(coverage)
         fit = self._fit
-        components, variances = fit.components(coverage)
-        notes = list(fit.notes())
+        components, variances, about = fit.components(coverage)
         try:
             covariance, dof, words = fit.covariance(kind)
             error = np.sqrt(np.diag(covariance))
@@ -370,7 +369,7 @@ class MixedResult:
             components=components,
             variances=variances,
             errors=words,
-            notes=notes,
+            notes=list(fit.notes(about)),
         )
 
     def deviation_intervals(self, coverage: float = 0.95, *, restricted: bool = True):
@@ -494,7 +493,10 @@ class _Exact:
         return covariance, dof, _ERRORS[kind]
 
     def components(self, coverage):
-        """Random effects, at the origin of the columns as in lme4, and residuals."""
+        """Random effects, at the origin of the columns as in lme4, and residuals.
+
+        -> names, columns, sentences about them
+        """
         residual = [self.fit.sigma2] if self.family == "gaussian" else []
         others = np.concatenate([self.fit.other_std**2, residual])
         covariance, untold = self.fit.random_covariance.copy(), self.untold()
@@ -508,8 +510,7 @@ class _Exact:
             names = [f"{name} | {group}" for name in names]
             names += [f"Intercept | {name}" for name in self.others]
         names += ["residual"][: len(residual)]
-        self.about = about_untold(names, columns)
-        return names, columns
+        return names, columns, about_untold(names, columns)
 
     def untold(self):
         """Which random effects have variances that rows cannot tell: their columns are zero, or
@@ -531,10 +532,10 @@ class _Exact:
             "deviance": f"{self.deviance:.6g}" + " (restricted)" * restricted,
         }
 
-    def notes(self):
+    def notes(self, about):
         if self.dropped:
             yield f"Left out, since other columns determine them: {', '.join(self.dropped)}."
-        yield from self.about
+        yield from about
         yield "No privacy: epsilon=None. These numbers may disclose rows of a small task."
 
     def predict(self, X, offset, Z, codes, data):
@@ -670,8 +671,7 @@ class _Estimated:
         raise ValueError(words)
 
     def components(self, coverage):
-        names, columns, self.about = self.estimator._variance_components(self.names, coverage)
-        return names, columns
+        return self.estimator._variance_components(self.names, coverage)
 
     def facts(self):
         est = self.estimator
@@ -683,12 +683,12 @@ class _Estimated:
             "budget": budget,
         }
 
-    def notes(self):
+    def notes(self, about):
         est = self.estimator
         if not hasattr(est, "mean_coef_"):
             yield "Nothing was found about what tasks share: every task relies on its own rows."
         else:
-            yield from self.about
+            yield from about
 
     def predict(self, X, offset, Z, codes, data):
         """`data` None: from the fixed effects alone."""
