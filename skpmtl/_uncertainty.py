@@ -11,7 +11,7 @@ from numbers import Real
 import numpy as np
 from scipy.stats import t as student_t
 
-from ._runtime.compat import InvalidParameterError
+from ._runtime.constraints import InvalidParameterError
 from ._runtime.stack import users_line
 from .tables.scores import row_quadratics, row_variances
 from .task.mixture import averaged_scores

@@ -24,13 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._coefficients import NamedCoefficients
 from ._display.diagram import Documented, ShowsPrivacy
 from ._display.summary import Summarised
-from ._runtime.compat import (
-    CALLBACK_ATTRIBUTES,
-    Interval,
-    InvalidParameterError,
-    StrOptions,
-    check_parameters,
-)
+from ._runtime.constraints import Interval, InvalidParameterError, StrOptions, check_parameters
 from ._runtime.hints import Level, Self
 from ._runtime.stack import saying_once, sklearn_holds, users_line
 from ._uncertainty import (
@@ -43,7 +37,7 @@ from ._uncertainty import (
     value_without_rows,
 )
 from ._version import __version__
-from .callbacks import RoundCallbacks, following
+from .callbacks import RoundCallbacks, told
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
@@ -150,10 +144,9 @@ class TaskIndexed(Documented, BaseEstimator):
                 )
             inferred = warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
             table, classes = self._encoded(table)
-            rounds = following(self) if CALLBACK_ATTRIBUTES & vars(self).keys() else nullcontext()
             # Warnings about overflow would depend on rows.
-            with rounds, saying_once(), np.errstate(all="ignore"):
-                fitted = self._fit_finite(table)
+            with saying_once(), np.errstate(all="ignore"):
+                fitted = told(self, self._fit_finite, table)
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)
             if inferred and "privacy_" in fitted:

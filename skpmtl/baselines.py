@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
-from ._runtime.compat import safe_indexing
 from ._runtime.hints import ClassWeight, Self
 from .base import MTLClassifierMixin, MTLRegressorMixin, Scored, TaskIndexed
 from .course.estimators import Hierarchical
@@ -26,7 +25,7 @@ from .tables.forms import (
     read_training,
     task_apart,
 )
-from .tables.frames import frame_of
+from .tables.frames import frame_of, safe_indexing
 from .tables.table import by_code
 from .tables.targets import encode_labels
 

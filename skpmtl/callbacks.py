@@ -8,19 +8,28 @@ number of rounds fixed in advance.
 
 import inspect
 import warnings
-from contextlib import contextmanager
 
-from ._runtime.compat import CALLBACK_ATTRIBUTES, CallbackSupportMixin, callback_management_context
 from ._runtime.hints import Self
 from ._runtime.stack import users_line
 
-__all__ = ["RoundCallbacks", "following"]
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before 1.9
+    CallbackSupportMixin = object
+
+    def with_callbacks(method):
+        return method
+
+
+__all__ = ["RoundCallbacks", "told"]
 
 
 def __dir__():
     return __all__
 
 
+# What an estimator has that callbacks follow, or that is inside of one that they follow.
+FOLLOWED = {"_skl_callbacks", "_parent_callback_ctx"}
 _WITHHELD = ("X", "y", "metadata", "fitted_estimator")
 
 
@@ -30,7 +39,7 @@ class RoundCallbacks(CallbackSupportMixin):
     # Neither callbacks nor the log may count the fits of a search that hides their number.
     _is_hidden = False
 
-    if callback_management_context is not None:
+    if CallbackSupportMixin is not object:
 
         def set_callbacks(self, *callbacks) -> Self:
             """Set callbacks of scikit-learn, such as ``sklearn.callback.ProgressBar()``.
@@ -69,24 +78,23 @@ class RoundCallbacks(CallbackSupportMixin):
             return self
 
 
-@contextmanager
-def following(estimator):
-    """Context of the rounds of a fit; ends the callbacks of its rounds, also after an error."""
-    is_followed = (
-        CALLBACK_ATTRIBUTES & vars(estimator).keys()
-        and isinstance(estimator, RoundCallbacks)
-        and not estimator._is_hidden
-    )
-    if callback_management_context is None or not is_followed:
-        yield
-        return
-    with callback_management_context(estimator):
-        rounds = estimator._round_callbacks = _Rounds(estimator)
-        try:
-            yield
-            rounds.finish()
-        finally:
-            del estimator._round_callbacks
+def told(estimator, fit, *args):
+    """``fit(*args)``, whose rounds callbacks of the estimator follow; also an error ends them."""
+    followed = FOLLOWED & vars(estimator).keys() and isinstance(estimator, RoundCallbacks)
+    if followed and not estimator._is_hidden:
+        return _told(estimator, fit, *args)
+    return fit(*args)
+
+
+@with_callbacks
+def _told(estimator, fit, *args):
+    rounds = estimator._round_callbacks = _Rounds(estimator)
+    try:
+        fitted = fit(*args)
+        rounds.finish()
+        return fitted
+    finally:
+        del estimator._round_callbacks
 
 
 class _Rounds:

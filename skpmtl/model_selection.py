@@ -12,11 +12,10 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_consistent_length
 
-from ._runtime.compat import safe_indexing
 from ._runtime.hints import RandomState
 from .tables.assignment import deal, draw_seed, hold_out, random_words
 from .tables.forms import encode_rows, take_column, task_position
-from .tables.frames import by_position
+from .tables.frames import by_position, safe_indexing
 from .tables.ids import encode_ids, listed, locate
 from .tables.table import distinct_ids
 

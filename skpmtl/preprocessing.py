@@ -14,7 +14,6 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._display.diagram import Documented
-from ._runtime.compat import safe_indexing
 from ._runtime.hints import Self
 from ._runtime.stack import users_line
 from .base import merge_rows
@@ -32,7 +31,14 @@ from .tables.forms import (
     task_position,
     without_rows,
 )
-from .tables.frames import column_labels, columns_where, frame_of, is_number, table_like
+from .tables.frames import (
+    column_labels,
+    columns_where,
+    frame_of,
+    is_number,
+    safe_indexing,
+    table_like,
+)
 from .tables.ids import encode_ids, factorize, listed, locate
 from .tables.table import SingleTaskWarning, both, bounded, floats
 

@@ -1,16 +1,10 @@
 """Text and HTML diagrams of estimators."""
 
-from copy import copy
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
-
-import numpy as np
-
-from .._runtime.compat import PrettyPrinter, VisualBlock
+from types import SimpleNamespace
 
 __all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
-
-MOST_IDS = 6  # of the public list of tasks that are shown
 
 
 @cache
@@ -26,13 +20,7 @@ def documentation():
 
 
 class Documented:
-    """Diagrams that link to the page of the class and show no fitted value.
-
-    Its text, also in a pipeline, has the first and the last of a long list of tasks.
-    """
-
-    def __repr__(self, N_CHAR_MAX=700):
-        return super().__repr__(N_CHAR_MAX)
+    """Diagrams that link to the page of the class and show no fitted value."""
 
     def _get_doc_link(self):
         public = type(self).__module__.split(".")[0] == "skpmtl"
@@ -50,26 +38,22 @@ class Documented:
         return shown
 
 
+def _block(kind, shown, names, details, caption=None):
+    """What scikit-learn reads to draw a diagram."""
+    return SimpleNamespace(
+        kind=kind,
+        estimators=shown,
+        names=names,
+        name_details=details,
+        name_caption=caption,
+        doc_link_label=None,
+        dash_wrapped=True,
+    )
+
+
 class _NotShown:
     def __repr__(self):
         return "not shown"
-
-
-class _Ids(list):
-    def __repr__(self):
-        return f"[{self[0]!r}, ..., {self[-1]!r}]"
-
-
-def _print_estimator(printer, estimator, *args):
-    tasks = getattr(estimator, "tasks", None)
-    if not isinstance(tasks, (str, range)) and hasattr(tasks, "__len__") and len(tasks) > MOST_IDS:
-        estimator, ids = copy(estimator), np.asarray(tasks, dtype=object).ravel()
-        estimator.tasks = _Ids(ids[[0, -1]])
-    PrettyPrinter._pprint_estimator(printer, estimator, *args)
-
-
-if PrettyPrinter is not None:
-    PrettyPrinter._dispatch[Documented.__repr__] = _print_estimator
 
 
 class ShowsPrivacy(Documented):
@@ -87,7 +71,7 @@ class ShowsPrivacy(Documented):
                 f"({report.adjacency})"
             )
         name, details = type(self).__name__, str(self)
-        return VisualBlock("single", self, names=name, name_details=details, name_caption=caption)
+        return _block("single", self, name, details, caption)
 
 
 class ShowsBest(Documented):
@@ -97,4 +81,4 @@ class ShowsBest(Documented):
         key = "best_estimator_" if hasattr(self, "best_estimator_") else "estimator"
         inner = getattr(self, key)
         name, details = f"{key}: {type(inner).__name__}", str(inner)
-        return VisualBlock("parallel", [inner], names=[name], name_details=[details])
+        return _block("parallel", [inner], [name], [details])

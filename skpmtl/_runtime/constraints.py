@@ -1,4 +1,4 @@
-"""Parameter constraints of scikit-learn, for versions in which their module has moved."""
+"""What parameters may be, in the words of scikit-learn."""
 
 from collections.abc import Iterable
 from numbers import Integral, Real

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.constraints import Interval
 from ..solvers.fitted import PenaltyBillboard
 
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard

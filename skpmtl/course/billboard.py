@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
 from ..tables.factors import BELOW, Factor, FactorEffects, RowFactor
 from ..tables.public_init import PublicInit

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import sparse
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report

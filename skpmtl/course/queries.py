@@ -34,7 +34,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.constraints import Interval
 from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows

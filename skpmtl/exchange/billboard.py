@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.constraints import Interval
 from .._runtime.public import Public
 from ..tables.table import differences
 

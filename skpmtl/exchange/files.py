@@ -20,7 +20,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._runtime.compat import check_parameters
+from .._runtime.constraints import check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
 from ..tables.forms import (

@@ -22,7 +22,7 @@ from types import UnionType
 
 import numpy as np
 
-from .._runtime.compat import make_constraint
+from .._runtime.constraints import make_constraint
 from .._version import __version__
 from ..privacy.report import PrivacyReport
 from ..tables.ids import listed

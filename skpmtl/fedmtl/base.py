@@ -10,10 +10,10 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._display.diagram import ShowsPrivacy
-from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
+from .._runtime.constraints import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed
-from ..callbacks import RoundCallbacks, following
+from ..callbacks import RoundCallbacks, told
 from ..privacy.report import PrivacyReport
 from ..tables.ids import listed, locate
 from ..tables.table import by_code, known_labels
@@ -210,8 +210,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         try:
             self._check_parameters()
             table, form, classes = read_training(self, X, y, client, task, sample_weight)
-            with following(self), np.errstate(all="ignore"):
-                fitted = self._fit_table(table, form, classes, journal)
+            with np.errstate(all="ignore"):
+                fitted = told(self, self._fit_table, table, form, classes, journal)
         except BaseException as error:
             self._undo(error, before)
             raise

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..privacy.report import PrivacyReport
 from ..solvers.centred import CentredTasks, Problem

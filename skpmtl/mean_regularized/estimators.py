@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..exchange.billboard import Billboard, Personal
 from ..exchange.wire import MOST_STEPS
 from ..tables.public_init import PublicInit

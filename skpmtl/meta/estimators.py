@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import UNCERTAINTY, fill_docstring
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .._docstrings import fill_docstring
-from .._runtime.compat import Interval
+from .._runtime.constraints import Interval
 from .._runtime.hints import ClassWeight
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..privacy.report import PrivacyReport

@@ -14,7 +14,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import fill_docstring
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin

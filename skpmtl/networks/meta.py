@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._docstrings import fill_docstring
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, RandomState
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing, sow

@@ -37,6 +37,12 @@ def plain_numbers(torch):
         torch.set_float32_matmul_precision(precision)
 
 
+def _mixing(torch):
+    """Layers that normalise by the other rows."""
+    nn = torch.nn
+    return nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
+
+
 class FlatModule:
     """A module with its parameters as one vector: shared ones, then those that stay with the task.
 
@@ -132,9 +138,9 @@ class FlatModule:
         released = {name for name, _ in shared}
         statistics = []
         for path, layer in module.named_modules():
-            if not isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+            if not hasattr(layer, "running_mean"):
                 continue
-            mixes = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            mixes = isinstance(layer, _mixing(torch))
             inside = [f"{path}.{name}".lstrip(".") for name, _ in layer.named_parameters()]
             if mixes and released & set(inside):
                 keep = f'Keep these at the tasks too, local=("{path}.*",), or take'
@@ -146,9 +152,7 @@ class FlatModule:
             for name, values in layer.named_buffers(recurse=False):
                 if values is not None and values.is_floating_point():
                     statistics.append((f"{path}.{name}".lstrip("."), values))
-        self.mixes_rows = any(
-            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) for layer in module.modules()
-        )
+        self.mixes_rows = any(isinstance(layer, _mixing(torch)) for layer in module.modules())
         # Vectorised gradients do not take buffers that change.
         self.one_by_one = bool(statistics)
         self.recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in module.modules())
@@ -228,7 +232,7 @@ class FlatModule:
         """Be in training for batches of so many rows: of one there are no statistics."""
         self.module.train()
         for layer in self.module.modules() if n_rows == 1 and self.mixes_rows else ():
-            if isinstance(layer, self.torch.nn.modules.batchnorm._BatchNorm):
+            if isinstance(layer, _mixing(self.torch)):
                 layer.eval()
 
     def reset(self):

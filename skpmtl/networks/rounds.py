@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates
 from ..exchange.plan import Plan, divided_mu
 from ..exchange.protocol import Query, QuerySpec, run_away

@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._display.diagram import ShowsBest
-from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
+from .._runtime.constraints import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.hints import RandomState, Self
 from .._runtime.stack import users_line
 from .._version import __version__

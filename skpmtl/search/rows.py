@@ -4,10 +4,9 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from .._runtime.compat import safe_indexing
 from ..tables.assignment import shuffled
 from ..tables.forms import is_mapping_of_tasks, read_array, take_column, task_position
-from ..tables.frames import by_position, frame_of
+from ..tables.frames import by_position, frame_of, safe_indexing
 from ..tables.ids import encode_ids, factorize
 from ..tables.weights import row_weights
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions
 from ..exchange.billboard import N_OUTPUTS, OfModels
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit

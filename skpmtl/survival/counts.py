@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._runtime.compat import StrOptions
+from .._runtime.constraints import StrOptions
 from .._runtime.hints import Adjacency, Curator, RandomState
 from ..course.plan import EQUAL
 from ..structures.estimators import PrivateMTL

@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length
 
-from .._runtime.compat import safe_indexing
-from .frames import by_position, column_labels
+from .frames import by_position, column_labels, safe_indexing
 from .ids import refuse_trailing_nul
 from .sparse import checked
 from .table import distinct_ids, known_labels

@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.constraints import Interval
 from .._runtime.public import Public
 from .ids import encode_ids, listed, locate
 from .relation import UNNAMED, columns_of

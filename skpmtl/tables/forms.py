@@ -24,10 +24,17 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
 from .factors import RowLevels, read_levels, rows_of_factors
-from .frames import by_position, column_labels, columns_where, frame_of, is_number, without_decimals
+from .frames import (
+    by_position,
+    column_labels,
+    columns_where,
+    frame_of,
+    is_number,
+    safe_indexing,
+    without_decimals,
+)
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
 from .table import TaskTable, both, distinct_ids, floats, known_labels

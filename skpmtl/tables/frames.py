@@ -82,3 +82,13 @@ def table_like(X, named):
     if (index := nw.maybe_get_index(frame)) is not None:  # of pandas
         made.index = index
     return made
+
+
+def safe_indexing(X, indices, *, axis=0):
+    """Rows (axis 0) or columns of an array, a matrix, a table, a series or a list, by position."""
+    if isinstance(X, (list, tuple)):
+        return [X[i] for i in indices]
+    X = getattr(X, "iloc", X)  # of pandas
+    if not isinstance(X, np.ndarray):
+        X = nw.from_native(X, pass_through=True, allow_series=True)
+    return nw.to_native(X[:, indices] if axis else X[indices], pass_through=True)

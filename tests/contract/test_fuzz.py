@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.validation import check_is_fitted
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask
-from skpmtl._runtime.compat import StrOptions
+from skpmtl._runtime.constraints import StrOptions
 from tests.helpers.cases import FIRST, TASKS
 
 hypothesis = pytest.importorskip("hypothesis", reason="extra test")

@@ -9,7 +9,7 @@ from numbers import Real
 
 import numpy as np
 
-from skpmtl._runtime.compat import Interval
+from skpmtl._runtime.constraints import Interval
 from skpmtl.base import BaseMTL, MTLRegressorMixin
 from skpmtl.exchange import Billboard, Plan, Query, QuerySpec, TaskSide, clipped_sum
 from skpmtl.privacy.accounting import check_budget, gdp_mu

@@ -5,7 +5,7 @@ from numbers import Real
 
 import numpy as np
 
-from skpmtl._runtime.compat import Interval
+from skpmtl._runtime.constraints import Interval
 from skpmtl.base import MTLRegressorMixin
 from skpmtl.exchange import Billboard, TaskSide
 from skpmtl.networks.rounds import RunsRounds

@@ -8,10 +8,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
+from scipy import sparse
 from sklearn.linear_model import LinearRegression
 
 from skpmtl import PerTask, PrivateMTL, TaskImputer
-from skpmtl.tables.frames import column_labels
+from skpmtl.tables.frames import column_labels, safe_indexing
 
 MAKERS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
 ROWS = {
@@ -84,3 +85,25 @@ def test_two_columns_of_one_name_are_refused():
     table = pd.DataFrame([["a", 1.0, 2.0]] * 6, columns=["school", "z", "z"])
     with pytest.raises(ValueError, match="Rename"):
         PrivateMTL(task_feature="school", epsilon=None).fit(table, Y)
+
+
+@pytest.mark.parametrize("places", [[2, 0], np.array([1])], ids=["list", "array"])
+@pytest.mark.parametrize("kind", ["numpy", "scipy", *MAKERS])
+def test_rows_and_columns_are_taken_by_position(kind, places):
+    rows = np.arange(9.0).reshape(3, 3)
+    made = {"numpy": np.array, "scipy": sparse.csr_array}
+    X = (
+        MAKERS[kind]({"c": rows[:, 0], "a": rows[:, 1], "b": rows[:, 2]})
+        if kind in MAKERS
+        else made[kind](rows)
+    )
+    if kind == "pandas":
+        X.index = [7, 8, 9]
+    for axis in (0, 1):
+        found = safe_indexing(X, places, axis=axis)
+        assert type(found) is type(X)
+        found = found.toarray() if kind == "scipy" else np.asarray(found)
+        assert_array_equal(found, np.take(rows, places, axis=axis))
+    one = X["a"] if kind in MAKERS else np.asarray(rows[:, 1])
+    assert_array_equal(np.asarray(safe_indexing(one, places)), rows[places, 1])
+    assert safe_indexing(["a", "b"], [1, 0]) == ["b", "a"]

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..._runtime.compat import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions, check_parameters
 from ...privacy.report import PrivacyReport
 from .aggregation import VERSIONS
 from .baselines import BASELINES

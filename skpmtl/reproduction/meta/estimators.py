@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..._runtime.compat import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions, check_parameters
 from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed, merge_rows
 from ...exchange.plan import n_servers_of
 from ...exchange.protocol import allow_for_rounding, run

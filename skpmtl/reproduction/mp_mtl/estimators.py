@@ -7,7 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from ..._runtime.compat import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions, check_parameters
 from ..._runtime.threads import single_blas_thread
 from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed
 from ...exchange.protocol import allow_for_rounding, run

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.optimize import minimize
 
-from ..._runtime.compat import Interval, StrOptions
+from ..._runtime.constraints import Interval, StrOptions
 from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.plan import Plan
 from ...privacy.accounting import gdp_mu, pure_epsilons, record_budget
