@@ -9,7 +9,7 @@
 # make test-next         the tests with pre-releases of NumPy, SciPy, scikit-learn and numba
 # make coverage          the tests, and the lines of Python that they run, in coverage.xml
 # make bench   timings against other solvers      make lint       ruff, mypy
-# make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="-b fits.School")
+# make bench-compare REV=COMMIT     speed of the last commit over COMMIT (BENCH=fits.School)
 # make accuracy-compare REV=COMMIT  the same for accuracy
 # make reproduce   results of benchmarks/results that the present release lacks: all are a day
 # make test-bounds       those of compiled loops, every index of which is checked
@@ -28,8 +28,7 @@ WORKERS ?= auto
 
 .PHONY: demo test test-slow test-nvflare test-ray test-torch test-processors test-rounding \
   test-bounds test-versions test-oldest test-next test-mutants coverage bench bench-compare \
-  accuracy-compare reproduce \
-  doc lint clean
+  accuracy-compare reproduce doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -122,14 +121,15 @@ bench: $(VENV)/with-test
 
 REV ?= $(error REV=COMMIT names the commit to compare with)
 # In turns, by an environment that imports the dependencies of this one.
-bench-compare: $(VENV)/made
+bench-compare: BENCH ?= ^(?!errors)
+accuracy-compare: BENCH ?= ^errors
+accuracy-compare: FACTOR = --factor 1.002
+bench-compare accuracy-compare: $(VENV)/made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . asv virtualenv
 	cd benchmarks/asv && $(abspath $(BIN))/asv machine --yes && ASV_DEPENDENCIES="$$( \
 	  $(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-	  $(abspath $(BIN))/asv continuous --interleave-rounds $(ARGS) $(REV) HEAD
-
-accuracy-compare: $(VENV)/with-test
-	$(BIN)/python -m benchmarks.accuracy.commits $(REV) $(ARGS)
+	  $(abspath $(BIN))/asv continuous --interleave-rounds $(FACTOR) --bench '$(BENCH)' \
+	  $(ARGS) $(REV) HEAD
 
 reproduce: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.reproduce $(ARGS)

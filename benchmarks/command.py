@@ -11,10 +11,30 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-__all__ = ["PAPERS", "RESULTS", "command_line", "commit", "computed", "with_commit", "write_rows"]
+__all__ = [
+    "PAPERS",
+    "RESULTS",
+    "ROOT",
+    "command_line",
+    "commit",
+    "computed",
+    "git",
+    "with_commit",
+    "write_rows",
+]
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 PAPERS = RESULTS / "papers"
+
+
+def git(*arguments):
+    """What git prints in this repository, without the last line end."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {done.stderr.strip()}")
+    return done.stdout.rstrip("\n")
 
 
 def command_line(name, text, output=None, quick=None, repeats=None, jobs=False):
@@ -41,9 +61,8 @@ def command_line(name, text, output=None, quick=None, repeats=None, jobs=False):
 def commit():
     """Short name of the checked-out commit, with a + when files were changed."""
     try:
-        git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+"]
-        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        return git("describe", "--always", "--dirty=+")
+    except (OSError, SystemExit):
         return "unknown"
 
 

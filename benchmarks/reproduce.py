@@ -19,8 +19,7 @@ from pathlib import Path
 
 from skpmtl import __version__
 
-from .checkouts import ROOT, git
-from .command import command_line
+from .command import ROOT, command_line, git
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")

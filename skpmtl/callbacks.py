@@ -21,7 +21,7 @@ except ImportError:  # before 1.9
         return method
 
 
-__all__ = ["RoundCallbacks", "told"]
+__all__ = ["FOLLOWED", "RoundCallbacks", "told"]
 
 
 def __dir__():

@@ -19,20 +19,18 @@ from threadpoolctl import threadpool_limits
 import skpmtl
 from benchmarks.asv.speed.tables import public
 
-from ..checkouts import ROOT, git
-from ..command import command_line
+from ..command import RESULTS, command_line, git
 from .features import FEATURES
 from .sources import SOURCES, Unavailable, load
 
 KEY = ("table", "estimator", "epsilon", "split")
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def package_commit():
     """Commit that last changed the package; a digest follows where it was changed since."""
     name = git("log", "-1", "--format=%h", "--abbrev=10", "--", "skpmtl")
     if git("status", "--porcelain", "--", "skpmtl"):
-        paths = sorted((ROOT / "skpmtl").rglob("*.py"))
+        paths = sorted((RESULTS.parents[1] / "skpmtl").rglob("*.py"))
         name += "+" + hashlib.sha256(b"".join(p.read_bytes() for p in paths)).hexdigest()[:6]
     return name
 

@@ -38,7 +38,7 @@ def test_the_peer_is_a_correct_solver(problem):
     assert np.vdot(G, W) == pytest.approx(norm, rel=1e-8)
 
 
-@pytest.mark.parametrize("name, most", [("PrivateMTL", 26), ("DPMetaInit", 30)])
+@pytest.mark.parametrize("name, most", [("PrivateMTL", 27), ("DPMetaInit", 31)])
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
 def test_private_fits_enter_few_files(name, most):
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
