@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba import TypingError
-from scipy import sparse
 
 import skpmtl
-from skpmtl._kernels import grams, linalg, losses, passes
-from skpmtl._kernels import rows as rows_kernels
+from skpmtl._kernels import linalg, losses, passes
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
-from skpmtl.tables.table import read_only
 from tests.helpers.trees import tree
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -25,62 +22,6 @@ def run(request):
     if request.param == "compiled":
         return lambda kernel: kernel
     return lambda kernel: getattr(kernel, "py_func", kernel)  # NUMBA_DISABLE_JIT has none
-
-
-@pytest.fixture
-def rows():
-    """Rows of tasks of 1, 7 and 4 rows: X (12, 3), y, offsets, scale."""
-    rng = np.random.default_rng(0)
-    X = read_only(rng.standard_normal((12, 3)))  # as fits hand them over: compiled once
-    return X, rng.standard_normal(12), np.array([0, 1, 8, 12]), np.array([1.0, 0.25, 3.0])
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_scores_and_combine(run, rows, shared):
-    X, y, offsets, scale = rows
-    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
-    seen = X[pick] if shared else X
-    W = np.random.default_rng(2).standard_normal((3, 3))
-    codes = np.repeat(np.arange(3), np.diff(offsets))
-    expected = np.einsum("pj,pj->p", seen, W[codes])
-    gathered = np.stack([scale[k] * seen[codes == k].T @ y[codes == k] for k in range(3)])
-    S = sparse.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0))
-    thin = S.toarray()[pick] if shared else S.toarray()
-    z, out = np.full(12, np.nan), np.full((3, 3), np.nan)
-    run(passes.scores)(X, pick, shared, offsets, W, z)
-    np.testing.assert_allclose(z, expected, rtol=1e-13)
-    run(passes.combine)(X, pick, shared, offsets, y, scale, out)
-    np.testing.assert_allclose(out, gathered, rtol=1e-12)
-    csr = *map(read_only, (S.data, S.indices, S.indptr)), pick, shared, offsets
-    run(passes.csr_scores)(*csr, W, z)
-    np.testing.assert_allclose(z, np.einsum("pj,pj->p", thin, W[codes]), atol=1e-14)
-    run(passes.csr_combine)(*csr, y, scale, out)
-    gathered = np.stack([scale[k] * thin[codes == k].T @ y[codes == k] for k in range(3)])
-    np.testing.assert_allclose(out, gathered, atol=1e-13)
-
-
-@pytest.mark.parametrize("centre", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-def test_squared_passes(run, rows, centre, shared):
-    X, y, offsets, scale = rows
-    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
-    seen = X[pick] if shared else X
-    W = np.random.default_rng(2).standard_normal((3, 3))
-    value, b, residual = 0.0, np.zeros(3), np.empty(12)
-    for k in range(3):
-        part = slice(offsets[k], offsets[k + 1])
-        r = y[part] - seen[part] @ W[k]
-        b[k] = r.mean() if centre else 0.0
-        residual[part] = r - b[k]
-        value += 0.5 * scale[k] * np.sum(residual[part] ** 2)
-    r, intercept = np.full(12, np.nan), np.full(3, np.nan)
-    z = np.einsum("pj,pj->p", seen, W[np.repeat(np.arange(3), np.diff(offsets))])
-    got = run(passes.squared_residuals)(z, y, offsets, scale, centre, r, intercept, None)
-    assert got == pytest.approx(value, rel=1e-13)
-    np.testing.assert_allclose(r, residual, atol=1e-13)
-    np.testing.assert_allclose(intercept, b, atol=1e-13)
-    run(passes.centre_scores)(z, offsets, None, True)
-    assert max(abs(z[offsets[k] : offsets[k + 1]].mean()) for k in range(3)) < 1e-15
 
 
 # -------------------------------------------------------------------- logistic intercepts
@@ -131,24 +72,6 @@ def test_logistic_value_of_extreme_scores(run):
 
 
 # --------------------------------------------------------------------------- Gram matrices
-@pytest.mark.parametrize("centre", [False, True])
-def test_build_grams_and_product(run, rows, centre):
-    X, y, offsets, scale = rows
-    G, g = np.full((3, 3, 3), np.nan), np.full((3, 3), np.nan)
-    scratch = np.zeros((7, 8)), np.empty((4, 8))
-    square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch, None)
-    expected = 0.0
-    for k in range(3):
-        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
-        if centre:
-            x, v = x - x.mean(axis=0), v - v.mean()
-        np.testing.assert_allclose(G[k], scale[k] * x.T @ x, atol=1e-13)
-        np.testing.assert_allclose(g[k], scale[k] * x.T @ v, atol=1e-13)
-        expected += scale[k] * v @ v
-    assert square == pytest.approx(expected, rel=1e-13)
-    W, out = np.random.default_rng(4).standard_normal((3, 3)), np.empty((3, 3))
-    run(grams.gram_product)(G, W, out)
-    np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
 
 
 def _narrow(run):
@@ -259,38 +182,6 @@ def test_registers_take_rows_in_c_order_only():
     for wrong in (a.T, a[:, ::2]):
         with pytest.raises(TypingError):
             first(wrong)
-
-
-@pytest.mark.parametrize("centre", [False, True])
-@pytest.mark.parametrize("form", ["dense", "picked", "sparse"])
-@pytest.mark.spread(6)
-def test_curvatures_are_power_steps(run, form, centre):
-    """Also of a task whose rows are copied piece by piece, and of odd numbers of rows."""
-    sizes, d = np.array([1, 7, 4, 75]), 5
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    near = 16
-    X = np.random.default_rng(0).standard_normal((offsets[-1], d))
-    X[np.abs(X) < 0.5] = 0.0
-    pick = np.random.default_rng(1).permutation(len(X)) if form == "picked" else np.arange(len(X))
-    csr = sparse.csr_matrix(X)
-    parts = (csr.data, csr.indices, csr.indptr) if form == "sparse" else (None, None, None)
-    parts = [part if part is None else read_only(part) for part in parts]
-    out = np.full(4, np.nan)
-    dense = read_only(np.empty((0, d)) if form == "sparse" else X)
-    scratch = (None, None, near, np.zeros((3, 8)), np.zeros((near + 1, 8)))
-    if form == "sparse":
-        place, columns = np.full(d, -1), np.empty(d, dtype=np.int64)
-        scratch = place, columns, near, np.zeros((3, 8)), np.empty((0, 8))
-    each = np.ones(len(X))
-    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, *scratch, out, each)
-    start = (0.5 + 0.6180339887498949 * np.arange(1, d + 1) % 1.0) * (-1.0) ** np.arange(d)
-    seen = X[pick]
-    for k in range(4):
-        A = seen[offsets[k] : offsets[k + 1]]
-        A = A - A.mean(axis=0) if centre else A
-        v = A.T @ A @ start
-        expected = v @ A.T @ A @ v / (v @ v) if A.any() else 0.0
-        assert out[k] == pytest.approx(expected, rel=1e-12)
 
 
 def test_losses_of_extreme_scores(run):

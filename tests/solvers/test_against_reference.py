@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import MultiTaskLasso, Ridge
 
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
@@ -184,19 +182,6 @@ def test_optimal_on_other_data(name, penalty, logistic, intercept, weight, ridge
         assert -1e-9 <= default / tight - 1 <= 1e-6
 
 
-@pytest.mark.parametrize("penalty", ["trace", "l21"])
-@pytest.mark.parametrize("name", ["plain", "fewer rows than features", "unequal tasks"])
-def test_tiny_alpha(name, penalty):
-    X, _, task = CASES[name]
-    y = regression_target(X, task)
-    kind = {"weight": "equal", "ridge": 0.0, "logistic": False}
-    alpha = 1e-5 * largest_alpha(X, y, task, penalty, True, **kind)
-    value, excess = check_optimal(X, y, task, penalty, alpha, True, 1e-8, **kind)
-    assert excess <= 1e-4 * value
-    default, _ = check_optimal(X, y, task, penalty, alpha, True, 1e-6, **kind)
-    assert -1e-8 <= default / value - 1 <= 1e-6
-
-
 # ---------------------------------------------------------------------------- closed forms
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_alpha_max(penalty, logistic):
@@ -205,66 +190,6 @@ def test_alpha_max(penalty, logistic):
     zero = exact(penalty, logistic, alpha=1.0001 * top).fit(X, y, task=task)
     assert not zero.coef_.any()
     assert exact(penalty, logistic, alpha=0.99 * top, tol=1e-9).fit(X, y, task=task).coef_.any()
-
-
-@pytest.mark.parametrize("penalty", ["trace", "l21"])
-def test_identity_design_is_soft_thresholding(penalty):
-    rng = np.random.default_rng(0)
-    Y, d = rng.standard_normal((6, 5)), 6
-    X, task = np.tile(np.eye(d), (5, 1)), np.repeat(np.arange(5), d)
-    alpha, ridge = 0.8, 0.5
-    model = exact(
-        penalty,
-        False,
-        alpha=alpha,
-        ridge=ridge,
-        fit_intercept=False,
-        task_weight="samples",
-        tol=1e-13,
-    ).fit(X, Y.T.ravel(), task=task)
-    if penalty == "trace":
-        U, s, Vt = np.linalg.svd(Y, full_matrices=False)
-        expected = (U * np.maximum(s - alpha, 0)) @ Vt
-    else:
-        norms = np.linalg.norm(Y, axis=1, keepdims=True)
-        expected = Y * np.maximum(1 - alpha / norms, 0)
-    np.testing.assert_allclose(model.coef_.T, expected / (1 + ridge), atol=1e-6)
-
-
-@pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_ridge_alone_separates_the_tasks(penalty, logistic, intercept):
-    X, y, task = make_rows([8, 20, 5], 4, 22, labels=True)
-    model = exact(penalty, logistic, alpha=0.0, ridge=0.3, tol=1e-13, fit_intercept=intercept)
-    model.fit(X, y, task=task)
-    for k in range(3):
-        rows = task == k
-        if logistic:
-            W = model.coef_[[k]]
-            kind = {"logistic": True, "ridge": 0.3}
-            V, g = plain.descent(X[rows], y[rows], task[rows], W, model.intercept_[[k]], **kind)
-            np.testing.assert_allclose(V, 0, atol=1e-6)
-            if intercept:
-                np.testing.assert_allclose(g, 0, atol=1e-9)
-        else:
-            ridge = Ridge(alpha=0.3 * rows.sum(), fit_intercept=intercept).fit(X[rows], y[rows])
-            np.testing.assert_allclose(model.coef_[k], ridge.coef_, atol=1e-6)
-            np.testing.assert_allclose(model.intercept_[k], ridge.intercept_, atol=1e-6)
-
-
-# ---------------------------------------------------------------------------- scikit-learn
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("n, d", [(40, 8), (10, 25)])
-def test_group_sparse_is_multi_task_lasso_on_wide_y(intercept, n, d):
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((n, d)) + 0.5
-    Y = X[:, :3] @ rng.standard_normal((3, 6)) + rng.standard_normal((n, 6)) + 1
-    ours = exact("l21", False, alpha=0.3, fit_intercept=intercept, tol=1e-12).fit(X, Y)
-    theirs = MultiTaskLasso(alpha=0.3, fit_intercept=intercept, tol=1e-12, max_iter=100_000)
-    theirs.fit(X, Y)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
-    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-6)
-    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
 
 
 # --------------------------------------------------------------------------- the iteration
@@ -296,19 +221,3 @@ def test_too_few_iterations_warn(penalty, logistic):
         model = exact(penalty, logistic, alpha=0.001, max_iter=3).fit(X, y, task=task)
     assert model.dual_gap_ > 1e-6 * model.objective_
     assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("penalty", ["trace", "l21"])
-def test_logistic_stops_where_rounding_stops_it(penalty):
-    """Proximal steps, which sparse rows have, can end by rounding: at the least objective.
-
-    The gap is of the first order in what the objective is of the second, so it may be as large as
-    the root of the rounding.
-    """
-    X, y, task = make_rows([15] * 5, 5, 10, labels=True)
-    X += 1000
-    known = exact(penalty, True, alpha=0.02, tol=1e-9, max_iter=1000).fit(X, y, task=task)
-    with pytest.warns(ConvergenceWarning):
-        model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(sparse.csr_matrix(X), y, task=task)
-    assert abs(model.objective_ - known.objective_) <= known.dual_gap_ + 1e-10 * known.objective_
-    assert model.dual_gap_ <= 1e-4 * model.objective_

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from skpmtl._kernels.blocks import shrink
-from skpmtl.solvers.descent import _ahead
 from skpmtl.solvers.losses import make_loss
 from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm
@@ -91,10 +90,3 @@ def test_optimality_on_random_tables(kind, weighted, seed):
         gap = alpha * norms[used] - np.einsum("kj,kj->j", V, W)[used]
         assert abs(gap).sum() <= 1e-4 * found.objective
         assert not used[2] or not intercept
-
-
-def test_cycles_ahead_follow_the_rate_of_recent_gaps():
-    gaps = [1e3, 1e-1, *10.0 ** -np.arange(2, 12)]  # ten times less every five cycles, at last
-    assert _ahead(gaps, 1e-13) == pytest.approx(5 * 2)
-    assert _ahead(gaps[:3], 1e-13) == 0  # too early to tell
-    assert _ahead([1.0] * 8, 0.1) == np.inf

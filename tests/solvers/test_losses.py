@@ -206,27 +206,6 @@ def test_dual_gap_bounds_the_suboptimality(
     np.testing.assert_allclose(values, values[0], rtol=2e-9)
 
 
-def test_make_loss_takes_the_cheapest_representation():
-    long = plain.long_table(*make_rows([40, 50], 4, 1))
-    short = plain.long_table(*make_rows([3, 2], 4, 1))
-    X, Y = wide_problem(0)
-    gaps = wide_problem(0.3)[1]
-    few = np.full((14, 4), np.nan)
-    few[np.arange(8), np.arange(8) % 4] = 1.0
-    chosen = {
-        "long": (long, GramLoss),
-        "short": (short, SquaredLoss),
-        "csr": (plain.long_table(sparse.csr_matrix(long.X), long.y, long.codes), SquaredLoss),
-        "wide": (plain.wide_table(X, Y), SharedGramLoss),
-        "wide, d > n": (plain.wide_table(X.T.copy(), Y[:5]), WideLoss),
-        "gaps": (plain.wide_table(X, gaps), WideLoss),
-        "few labels": (plain.wide_table(X, few), SquaredLoss),
-    }
-    for name, (table, cls) in chosen.items():
-        assert type(make_loss(table)) is cls, name
-        assert type(make_loss(replace(table, n_classes=2))) is LogisticLoss, name
-
-
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize(
     "sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 9), ([70, 66], 90), ([3, 60], 9)]
@@ -321,22 +300,6 @@ def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, mon
             right = (V + rho * (W - S))[:, :, None]
             expected = np.linalg.solve(H + rho * np.eye(d), right)[:, :, 0]
             np.testing.assert_allclose(out, expected, atol=atol * abs(expected).max())
-
-
-@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
-@pytest.mark.parametrize("name", ["narrow", "by BLAS", "gaps"])
-@pytest.mark.spread(4)
-def test_models_have_gradient_and_hessian_of_the_logistic_loss(name, intercept, weight, ridge):
-    table, _, _ = LOGISTIC[name]
-    loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
-    W, D = np.random.default_rng(4).standard_normal((2, *loss.shape)) / np.sqrt(loss.shape[1])
-    model, bounded = loss.model(W, 0.0), loss.model(W, 1.0)
-    h, V = 1e-5, loss.evaluate(W)[1]
-    moved = [loss.evaluate(W + step * D)[1] for step in (-h, h)]
-    for one in (model, bounded):
-        np.testing.assert_allclose(one.evaluate(W)[1], V, atol=1e-12)
-    np.testing.assert_allclose(model.curvature(D), (moved[0] - moved[1]) / (2 * h), atol=1e-8)
-    np.testing.assert_allclose(bounded.curvature(D), loss.curvature_bound(D), atol=1e-12)
 
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)

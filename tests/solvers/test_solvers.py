@@ -12,7 +12,6 @@ from skpmtl import set_num_threads
 from skpmtl.solvers import losses, resolvents
 from skpmtl.solvers import minimize as solvers
 from skpmtl.solvers.certificate import dual_gap
-from skpmtl.solvers.extrapolation import Anderson, Secant
 from skpmtl.solvers.losses import SquaredLoss, make_loss
 from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
@@ -88,35 +87,6 @@ def test_degenerate_data(name):
     np.testing.assert_allclose(solution.W, 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("ridge, fraction", [(0.0, 0.3), (0.1, 0.3), (0.0, 1e-3), (0.0, 1.1)])
-@pytest.mark.spread(4)
-def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
-    """Optimality over all features, computed from the rows; few, most or no features in use."""
-    rng = np.random.default_rng(6)
-    X = rng.standard_normal((240, 150)) + rng.standard_normal((240, 1))
-    W = np.zeros((4, 150))
-    W[:, ::40] = rng.standard_normal((4, 4))
-    Y = X @ W.T + rng.standard_normal((240, 4)) + 3.0
-    centre = (lambda A: A - A.mean(axis=0)) if intercept else (lambda A: A)
-    alpha = fraction * np.linalg.norm(centre(Y).T @ X / 240, axis=0).max()
-    loss = make_loss(plain.wide_table(X, Y), fit_intercept=intercept, ridge=ridge)
-    solution = minimize(loss, GroupNorm(), alpha, tol=1e-10)
-    assert solution.converged and solution.n_iter < 400
-    W, norms = solution.W, np.linalg.norm(solution.W, axis=0)
-    residual = Y - X @ W.T - loss.intercepts(W)
-    if intercept:
-        np.testing.assert_allclose(residual.mean(axis=0), 0.0, atol=1e-10)
-    value = (residual**2).sum() / 480 + ridge / 2 * (W**2).sum() + alpha * norms.sum()
-    assert solution.objective == pytest.approx(value, rel=1e-10)
-    V = residual.T @ X / 240 - ridge * W
-    used = norms > 0
-    assert used.sum() == 0 if fraction > 1 else used.sum() >= 4
-    assert fraction < 0.1 or used.sum() < 75
-    np.testing.assert_allclose(V[:, used], alpha * W[:, used] / norms[used], atol=1e-4 * alpha)
-    assert np.linalg.norm(V, axis=0).max() <= alpha * (1 + 1e-4)
-
-
 @pytest.mark.parametrize("logistic", [False, True])
 @pytest.mark.parametrize("name", PENALTIES)
 def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
@@ -131,18 +101,6 @@ def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
     assert lean.converged
     assert lean.objective == pytest.approx(expected.objective, rel=2e-8)
     np.testing.assert_allclose(lean.W, expected.W, atol=1e-3 * abs(expected.W).max())
-
-
-@pytest.mark.parametrize("logistic", [False, True])
-def test_a_short_history_where_there_is_little_room(monkeypatch, logistic):
-    X, y, task = make_rows([10] * 60, 40, 3, labels=logistic)
-    loss = make_loss(plain.long_table(X, y, task))
-    expected = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
-    monkeypatch.setattr(solvers, "_ROOM", 60 * 40 // 2)
-    assert solvers._is_crowded(loss) and not solvers._is_lean(loss)
-    short = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
-    assert short.objective == pytest.approx(expected.objective, rel=2e-8)
-    assert short.n_iter <= 3 * expected.n_iter
 
 
 def test_a_part_of_the_tasks_has_its_part_of_the_loss():
@@ -246,31 +204,6 @@ def test_hard_classifications(problem, intercept, ridge, name):
     assert again.n_iter <= 8 and again.objective == pytest.approx(objective, rel=1e-8)
 
 
-@pytest.mark.parametrize(
-    "name, sizes, d, intercept",
-    [("trace", [4] * 8, 20, False), ("l21", [6] * 6, 4, True), ("l21", [6] * 6, 4, False)],
-)
-def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, intercept):
-    """Hessians at the first point alone bound nothing: the objective would grow for ever."""
-    X, y, task = make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
-    if d == 4:
-        X *= 10 ** np.random.default_rng(0).uniform(-1, 2, (len(X), 1))
-    loss = make_loss(plain.long_table(X, y, task), fit_intercept=intercept)
-    alpha = 0.01 * largest(loss, PENALTIES[name])
-    floors, resolvent = [], loss.resolvent
-
-    def spy(share, W, floor, lean):
-        floors.append(floor)
-        return resolvent(share, W, floor, lean)
-
-    expected = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
-    monkeypatch.setattr(loss, "resolvent", spy)
-    monkeypatch.setattr(solvers, "_FLOOR", 1e-4)
-    careless = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
-    assert careless.objective == pytest.approx(expected.objective, rel=2e-7)
-    assert floors[0] == 1e-4 and floors[0] < max(floors) <= 1.0
-
-
 # --------------------------------------------------------- little room, a start from a sample
 def small_tasks(intercept, sizes=(8, 9, 7)):
     rng = np.random.default_rng(3)
@@ -372,32 +305,6 @@ def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
 
 
 # -------------------------------------------------------------------------- extrapolation
-def test_secant_is_anderson_with_one_step():
-    rng = np.random.default_rng(0)
-    A = rng.standard_normal((12, 12))
-    A *= 0.9 / abs(np.linalg.eigvals(A)).max()
-    b = rng.standard_normal(12)
-    secant, anderson = Secant(), Anderson((3, 4), memory=1)
-    x = rng.standard_normal(12)
-    for n_iter in range(12):
-        if n_iter == 7:  # both start again
-            secant.clear(), anderson.clear()
-        point = A @ x + b
-        residual = point - x
-        given = [point.reshape(3, 4).copy(), residual.reshape(3, 4).copy()]
-        guess = secant.extrapolate(*given)
-        expected = anderson.extrapolate(point.reshape(3, 4), residual.reshape(3, 4))
-        np.testing.assert_array_equal(given[0].ravel(), point)  # the next fallback
-        np.testing.assert_array_equal(given[1].ravel(), residual)
-        if n_iter in (0, 7):
-            assert guess is None and expected is None
-            x = point
-            continue
-        np.testing.assert_allclose(guess, expected, rtol=1e-8, atol=1e-8)
-        x = guess.ravel().copy()
-    secant.clear()
-    assert secant.extrapolate(np.ones((3, 4)), np.ones((3, 4))) is None
-    assert secant.extrapolate(np.zeros((3, 4)), np.ones((3, 4))) is None  # nothing to divide by
 
 
 @pytest.mark.parametrize("seed", [6, 30, 70, 94, 101, 115, 121])
@@ -428,21 +335,6 @@ def test_shape_of_a_penalty_reaches_its_minimum(name, shape):
     assert bound(R) == pytest.approx(omega, rel=1e-6)
     for _ in range(3):
         assert bound(R * rng.uniform(0.8, 1.25, R.shape[1])) > omega
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-@pytest.mark.parametrize("logistic", [False, True])
-def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
-    rng = np.random.default_rng(0)
-    X, y, task = make_rows([7] * 20, 60, 3, labels=logistic)
-    X[rng.random(X.shape) < 0.8] = 0.0
-    tables = (plain.long_table(rows, y, task) for rows in (X, sparse.csr_matrix(X)))
-    dense, csr = (make_loss(table) for table in tables)
-    alpha = 0.05 * largest(dense, PENALTIES[name])
-    expected, found = (minimize(loss, PENALTIES[name], alpha) for loss in (dense, csr))
-    assert found.converged and expected.converged
-    assert found.objective == pytest.approx(expected.objective, rel=2e-6)
-    assert found.n_iter <= 1.5 * expected.n_iter
 
 
 @pytest.mark.parametrize("logistic", [False, True])
@@ -499,21 +391,3 @@ def test_wide_trace_norms_are_solved_in_subspaces(logistic):
     assert found.gap == pytest.approx(at.gap, rel=1e-3) and at.closes(1e-6)
     for other in (again, expected):
         assert other.objective == pytest.approx(found.objective, rel=2e-6)
-
-
-def test_directions_outside_of_a_space_are_orthonormal():
-    rng = np.random.default_rng(0)
-    Q = np.linalg.qr(rng.standard_normal((9, 3)))[0].T
-    D = np.concatenate([rng.standard_normal((2, 3)) @ Q + 1e-6 * np.eye(2, 9), 5.0 * Q[:1]])
-    both = np.concatenate([Q, solvers._outside(Q, D)])
-    assert len(both) == 5
-    np.testing.assert_allclose(both @ both.T, np.eye(5), atol=1e-9)
-    np.testing.assert_allclose(D @ both.T @ both, D, atol=1e-9)
-
-
-def test_rows_that_differ_are_found():
-    X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(float)
-    rows, places = losses._distinct(X, 81)
-    np.testing.assert_array_equal(rows[places], X)
-    assert len(rows) == len(np.unique(X, axis=0))
-    assert losses._distinct(X, len(rows)) is not None and losses._distinct(X, len(rows) - 1) is None

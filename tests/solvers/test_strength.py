@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from skpmtl import (
     MPMTLGroupSparse,
@@ -12,7 +11,7 @@ from skpmtl import (
 )
 from skpmtl.solvers.losses import make_loss
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
-from skpmtl.solvers.strength import SHARE, _noise, auto_alpha
+from skpmtl.solvers.strength import SHARE, auto_alpha
 from tests.helpers import plain_reference as plain
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
@@ -43,14 +42,6 @@ def test_the_dual_norm_of_noise(name, weight):
     assert 0.95 < np.mean(formula) / np.mean(found) < 1.5  # the trace norm has a bound
 
 
-def test_variance_of_the_noise():
-    X, y, task = rows(m=30, n=60)
-    loss = make_loss(plain.long_table(X, y, task))
-    assert 0.5 < np.median(_noise(loss)) < 1.5
-    loss = make_loss(plain.long_table(X, np.sign(y), task))
-    assert (_noise(loss) <= 0.25).all() and (_noise(loss) > 0).all()
-
-
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_units_do_not_matter(estimator, intercept):
@@ -63,30 +54,6 @@ def test_units_do_not_matter(estimator, intercept):
     if intercept:
         shifted = estimator(**how).fit(X, y + 1e4, task=task)
         np.testing.assert_allclose(shifted.coef_, one.coef_, rtol=1e-3, atol=1e-4)
-
-
-def test_forms_of_rows_agree():
-    """Dense and sparse, long and wide: one number."""
-    X, y, task = rows()
-    for name, penalty in PENALTIES.items():
-        tables = [plain.long_table(X, y, task), plain.long_table(sparse.csr_matrix(X), y, task)]
-        losses = [make_loss(t, ridge=r) for t in tables for r in (0.0, 0.7)]
-        numbers = [auto_alpha(loss, penalty) for loss in losses]
-        np.testing.assert_allclose(numbers, numbers[0], rtol=1e-6, err_msg=name)
-    Z = X[:20]
-    for estimator in ESTIMATORS:
-        fits = [
-            estimator(epsilon=None, algorithm="proximal").fit(*data[:2], task=data[2])
-            for data in (
-                (Z, np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3], None),
-                (
-                    np.tile(Z, (2, 1)),
-                    (np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3]).T.ravel(),
-                    np.repeat([0, 1], 20),
-                ),
-            )
-        ]
-        assert fits[0].alpha_ == pytest.approx(fits[1].alpha_, rel=1e-6)
 
 
 @pytest.mark.parametrize("estimator", [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier])
