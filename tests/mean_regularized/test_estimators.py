@@ -1,8 +1,5 @@
 """PrivateMeanRegMTL and its baselines: objective, updates, personalisation, forms of input."""
 
-import csv
-import importlib.util
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -60,35 +57,6 @@ def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
         assert_allclose(again, solution[:, :d], atol=1e-9 if sparse.issparse(given) else 1e-5)
 
 
-@pytest.mark.parametrize("share", [-1.0, 1.0])  # by rows, and by their entries that are not zero
-@pytest.mark.parametrize("kind", ["real", "counts", "binary", "multi"])
-def test_hessian_products_are_slopes_of_gradients(kind, share, monkeypatch):
-    monkeypatch.setattr(exact_mean, "_SPARSE", share)
-    monkeypatch.setattr(exact_mean, "_DIRECT", 0)  # no other solver
-    states, solve = [], exact_mean.newton
-    monkeypatch.setattr(
-        exact_mean, "newton", lambda state, *args: states.append(state) or solve(state, *args)
-    )
-    X, y, task = problem("real" if kind == "counts" else kind, d=14, rows=(4, 9))
-    X[:, ::2] = 0.0
-    rng = np.random.default_rng(0)
-    weights = rng.uniform(0.5, 2.0, len(X))
-    options = {"loss": "poisson"} if kind == "counts" else {}
-    y = np.round(np.abs(y)) if kind == "counts" else y
-    cls = PrivateMeanRegMTL if kind in ("real", "counts") else PrivateMeanRegMTLClassifier
-    est = cls(0.2, epsilon=None, ridge=0.1, **options)
-    est.fit(X, y, task=task, sample_weight=weights)
-    C = 3 if kind == "multi" else 1
-    W, U, found = rng.standard_normal((3, 7, C, 15)) * 0.3
-    slopes = []
-    for step in (-1e-5, 1e-5):
-        states[0].value(W + step * U)
-        slopes.append(states[0].gradient)
-    states[0].value(W)
-    states[0].product(U, found)
-    assert_allclose(found, (slopes[1] - slopes[0]) / 2e-5, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     "kind, intercept, ridge, joint",
     [
@@ -127,32 +95,6 @@ def test_fewer_rows_than_features(kind, intercept, ridge, joint, monkeypatch):
         assert_allclose(slope, 0, atol=1e-9)
         if intercept and (kind == "real" or len(np.unique(target)) == max(C, 2)):
             assert_allclose(r.mean(axis=0), 0, atol=1e-9)
-
-
-def test_published_optima(shared_data):
-    spec = importlib.util.spec_from_file_location("made", shared_data / "make_problems.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    with (shared_data / "reference_objectives.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["penalty"] == "graph"]
-    assert len(rows) >= 6
-    for row in rows:
-        if row["problem"] == "school":
-            (X, y, task), *_ = made.school_view(*made.school(str(shared_data / "school.mat")))
-        else:
-            (X, y), *_ = made.synthetic(row["problem"])
-            m, n, d = X.shape
-            X, y, task = X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
-        logit = row["formula"] == "logit"
-        # lam1 ||W - mean||^2 + lam2 ||W||^2 there carry no 1/2.
-        est = (PrivateMeanRegMTLClassifier if logit else PrivateMeanRegMTL)(
-            2 * float(row["lam1"]),
-            epsilon=None,
-            ridge=2 * float(row["lam2"]),
-            fit_intercept=row["formula"] != "sum",
-            task_weight="samples" if row["formula"] == "sum" else "equal",
-        ).fit(X, y, task=task)
-        assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
 
 
 def test_clusters_are_separate_fits_without_privacy():

@@ -56,20 +56,6 @@ def test_direct_solution(weight, ridge):
     )
 
 
-def test_optimum_of_cvxpy():
-    cp = pytest.importorskip("cvxpy")
-    est = exact(0.3, RING, 2).fit(X, LABEL, task=TASK)
-    W, b = cp.Variable((M, D)), cp.Variable(M)
-    root = np.linalg.cholesky(LAPLACIAN + 1e-12 * np.eye(M)).T
-    value = 0.15 * cp.sum_squares(root @ W)
-    for k in range(M):
-        mine = TASK == k
-        margins = cp.multiply(LABEL[mine], X[mine] @ W[k] + b[k])
-        value += cp.sum(cp.logistic(-margins)) / mine.sum()
-    optimum = cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL)
-    assert est.objective_ == pytest.approx(optimum, rel=1e-7)
-
-
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_optimum_of_cvxpy_with_an_l1_norm(classes):
     cp = pytest.importorskip("cvxpy")
@@ -161,13 +147,6 @@ def test_a_gap_that_says_too_little_is_said():
     assert est.dual_gap_ > 1e-3 * est.objective_
 
 
-def test_the_mean_is_one_of_them():
-    est = exact(0.4, np.eye(M) - 1.0 / M).fit(X, Y, task=TASK)
-    mean = PrivateMeanRegMTL(0.4, epsilon=None).fit(X, Y, task=TASK)
-    assert est.objective_ == pytest.approx(mean.objective_, rel=1e-12)
-    assert_allclose(est.coef_, mean.coef_, rtol=1e-8)
-
-
 def test_tasks_without_rows_follow_their_neighbours():
     part = TASK != 3
     est = exact(0.5, RING, tasks=range(M)).fit(X[part], Y[part], task=TASK[part])
@@ -180,12 +159,3 @@ def test_tasks_without_rows_follow_their_neighbours():
     bare.fit(X[part], Y[part], task=TASK[part])
     assert_allclose(bare.coef_, whole.coef_, rtol=1e-8)
     assert bare.objective_ == pytest.approx(whole.objective_, rel=1e-10)
-
-
-def test_parts_of_a_graph_do_not_touch():
-    pairs = sparse.kron(sparse.eye_array(4), [[0.0, 1.0], [1.0, 0.0]], format="csr")
-    whole = exact(0.5, pairs).fit(X, Y, task=TASK)
-    assert whole.dual_gap_ < 1e-10 * whole.objective_
-    few = TASK < 2
-    two = exact(0.5, pairs[:2][:, :2]).fit(X[few], Y[few], task=TASK[few])
-    assert_allclose(whole.coef_[:2], two.coef_, rtol=1e-6)  # a gap of 1e-10 bounds no more

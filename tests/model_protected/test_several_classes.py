@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import optimize
 from scipy.special import logsumexp
 
 from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
-from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 
@@ -77,30 +76,6 @@ def test_exact_fits_against_an_independent_solver(cls, intercept):
     assert_allclose(est.mean_coef_, est.coef_.mean(axis=0))
 
 
-@pytest.mark.parametrize("size", [1.0, 30.0, 300.0])
-def test_intercepts_are_at_their_optimum(size):
-    rng, C, sizes = np.random.default_rng(0), 4, np.array([3, 8, 30])
-    ends = np.concatenate([[0], np.cumsum(np.repeat(sizes, C))])
-    codes = [rng.integers(0, C, n) for n in sizes]
-    codes[1][:C] = np.arange(C)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    y = class_targets(np.concatenate(codes), offsets, C, spread=True)
-    T = class_shares(y, C)
-    shares = np.concatenate([T[slice(*offsets[k : k + 2])].T.ravel() for k in range(3)])
-    z = size * rng.normal(size=ends[-1])
-    r, b = np.empty(ends[-1]), np.zeros(3 * C)
-    value = multinomial_residuals(z, shares, ends, C, np.ones(3 * C), True, r, b, None)
-    total = 0.0
-    for k, n in enumerate(sizes):
-        part = slice(ends[k * C], ends[k * C + C])
-        score = z[part].reshape(C, n).T + b[k * C : k * C + C]
-        p = np.exp(score - logsumexp(score, axis=1)[:, None])
-        assert_allclose(r[part].reshape(C, n).T, T[slice(*offsets[k : k + 2])] - p, atol=1e-9)
-        assert_allclose(r[part].reshape(C, n).sum(axis=1), 0.0, atol=1e-9)
-        total += loss_of(score, T[slice(*offsets[k : k + 2])], np.eye(C), np.zeros(C))
-    assert value == pytest.approx(total, rel=1e-9)
-
-
 # ---------------------------------------------------------------------------------- the loop
 @pytest.mark.parametrize("epsilon", [None, 50.0])
 @pytest.mark.parametrize("cls", CLASSIFIERS)
@@ -133,16 +108,3 @@ def test_shared_structure_helps():
         p = est.predict_proba(X_test, task=task_test)
         losses.append(-np.mean(np.log(p[np.arange(len(p)), y_test])))
     assert losses[1] < 0.75 * losses[0]
-
-
-def test_labels_of_any_type_come_back():
-    table, codes, _ = problem()
-    names = np.array(["b", "c", "a"])[codes]
-    est = MPMTLLowRankClassifier(epsilon=None).fit(table.X, names, task=table.codes)
-    assert est.classes_.tolist() == ["a", "b", "c"]
-    p = est.predict_proba(table.X, task=table.codes)
-    assert_array_equal(est.predict(table.X, task=table.codes), est.classes_[p.argmax(axis=1)])
-    assert_allclose(p.sum(axis=1), 1.0)
-    assert est.score(table.X, names, task=table.codes) > 0.6
-    exported = est.export_task(2)
-    assert exported["coef"].shape == (3, 3) and exported["classes"] == ["a", "b", "c"]
