@@ -1,7 +1,6 @@
 """DPMetaInit: clipped sums, rounds against plain Reptile, fine-tuning, errors."""
 
 import itertools
-import sys
 import tracemalloc
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
 from skpmtl.meta import columns, finetune, steps
-from skpmtl.meta.columns import FAR_BIAS, NEAREST, sums_of_records
+from skpmtl.meta.columns import NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
@@ -257,39 +256,6 @@ def test_tasks_are_visited_in_random_order_and_as_often(size, visits):
     assert len(set(seen)) > 1
 
 
-@pytest.mark.filterwarnings(SEEDED)
-def test_poisson_batches():
-    """Unit rows make a batch visible: coordinate i moves by rate / B when record i is in it."""
-    n, B, rate = 600, 150, 1e-6
-    X, y, task = np.eye(n), np.ones(n), np.zeros(n, dtype=int)
-    counts = []
-    for seed in range(4):
-        est = DPMetaInit(
-            epsilon=None,
-            batches="poisson",
-            batch_size=B,
-            inner_steps=3,
-            inner_learning_rate=rate,
-            meta_learning_rate=1.0,
-            fit_intercept=False,
-            tasks_per_round="all",
-            random_state=seed,
-            refine="sgd",
-        ).fit(X, y, task=task)
-        times = est.init_coef_ * B / rate
-        assert_allclose(times, np.rint(times), atol=1e-4)
-        counts.append(np.rint(times).astype(int))
-    counts = np.array(counts)
-    # Binomial(3, 1/4) for every record, independent over steps, records and fits.
-    p = np.array([27, 27, 9, 1]) / 64
-    found = np.bincount(counts.ravel(), minlength=4) / counts.size
-    assert np.abs((found - p) / np.sqrt(p * (1 - p) / counts.size)).max() < 4.5
-    assert np.abs(np.corrcoef(counts)[np.triu_indices(4, 1)]).max() < 4.5 / np.sqrt(n)
-    # A batch larger than the task: everybody, and still the constant denominator.
-    est.set_params(batch_size=1200, inner_steps=1).fit(X, y, task=task)
-    assert_allclose(est.init_coef_ * 1200 / rate, np.ones(n), rtol=1e-9)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_clipping_without_noise_to_speak_of(kind):
     """One step, a small bound, a huge epsilon: sums of clipped gradients, then the mean."""
@@ -467,29 +433,6 @@ def test_what_a_record_says_of_columns_is_bounded(bad):
         assert sent.any()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("d", [3, 40])
-def test_what_records_say_of_columns_is_their_octaves(d, dtype, shared):
-    rng = np.random.default_rng(0)
-    scale = 10.0 ** rng.integers(-2, 3, d)
-    X = (rng.normal(size=(9, d)) * scale * 2.0 ** np.arange(9)[:, None]).astype(dtype)
-    X[rng.uniform(size=X.shape) < 0.1] = 0.0
-    rows, offsets = rng.permutation(9) if shared else None, np.array([0, 2, 3, 9])
-    table = TaskTable(X=X, y=np.zeros(9), offsets=offsets, tasks=np.arange(3), rows=rows)
-    public = {"scale": scale, "centre": np.zeros(d), "reach": NEAREST, "number": 0}
-    weights = rng.uniform(size=9)
-    z = np.zeros((9, d))
-    np.log2(np.abs(X, dtype=float), out=z, where=X != 0)
-    z = np.where(X != 0, z - np.log2(scale) - FAR_BIAS, 0.0) / (NEAREST * np.sqrt(d))
-    lengths = np.linalg.norm(z, axis=1, keepdims=True)
-    assert lengths.min() < 1.0 < lengths.max()
-    z = (z / np.maximum(lengths, 1.0))[slice(None) if rows is None else rows] * weights[:, None]
-    expected = np.stack([z[3:].sum(axis=0), z[:2].sum(axis=0)])
-    found = sums_of_records(table, weights, np.array([2, 0]), "scales", public)
-    assert_allclose(found, expected, atol=1e-12)
-
-
 @pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -531,14 +474,6 @@ def test_units_are_checked():
         est.set_params(max_rows_per_unit=3).fit(X, y, task=task)
     with pytest.raises(ValueError, match=f"{len(X) - 1}.*{len(X)}"):
         est.fit(X, y, task=task, unit=np.arange(len(X) - 1))
-
-
-def test_poisson_without_the_library_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # as if it were not installed
-    X, y, task = problem("real")
-    est = DPMetaInit(batches="poisson", batch_size=4, tasks=list(range(6)))
-    with pytest.raises(ImportError, match=r"skpmtl\[sampling\]"):
-        est.fit(X, y, task=task)
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, LeaveTasksOut, LocalOnly, LocalOnlyClassifier
-from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -31,18 +30,6 @@ def tasks_left_out(kind):
     place = np.tile(np.arange(n), m)  # rows of a task are independent and lie together
     adapt, test = (left_out[part] for part in (place[left_out] < shots, place[left_out] >= shots))
     return [(X[rows], y[rows], task[rows]) for rows in (known, adapt, test)]
-
-
-def school():
-    """100 schools with all their pupils; ten pupils of each of the other 39."""
-    bunch = load_school(scale="public")
-    X, task = bunch.data / np.sqrt(8.0), bunch.task
-    y, rng = (bunch.target - 1.0) / 69.0, np.random.default_rng(0)
-    names = rng.permutation(np.unique(task))
-    train, adapt = np.isin(task, names[:100]), np.zeros(len(task), dtype=bool)
-    for name in names[100:]:
-        adapt[rng.permutation(np.flatnonzero(task == name))[:10]] = True
-    return [(X[r], y[r], task[r]) for r in (train, adapt, ~train & ~adapt)]
 
 
 def scores(parts, bounds):
@@ -73,9 +60,3 @@ def test_transfer_to_tasks_left_out(kind):
     assert gain > 0.05
     assert found["task-global"] - found["alone"] > 0.9 * gain, found
     assert found["task-global"] > found["local"]
-
-
-def test_transfer_between_schools():
-    found = scores(school(), {"task-global": 0.1, "local": 0.25})
-    assert found["reptile"] < 0.69
-    assert found["task-global"] < min(found["alone"] - 0.1, found["local"], 0.75), found
