@@ -48,7 +48,8 @@ test-slow: $(VENV)/with-test
 FILES_nvflare = tests/federated/test_nvflare.py
 FILES_ray = tests/shards
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
-  tests/fedmtl/test_network.py tests/reproduction -k "networks or torch or reproduction"
+  tests/fedmtl/test_network.py tests/reproduction tests/test_inspection.py \
+  -k "networks or torch or reproduction or convergence"
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')

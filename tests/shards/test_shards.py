@@ -465,7 +465,6 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
     assert time.monotonic() - start < 300
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_dataset_of_ray_and_models_left_with_the_parts(ray, one_thread, tmp_path):
