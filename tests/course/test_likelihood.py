@@ -89,3 +89,19 @@ def test_three_factors_have_the_restricted_likelihood_of_a_normal():
     for name, of, std in (("district", district[task], best[1]), ("item", item, best[3])):
         effects = std**2 * np.bincount(of, rest)
         assert_allclose(est.factors_[name]["effects"], effects, atol=5e-3)
+
+
+def test_a_factor_that_moves_nothing_has_no_spread_and_leaves_the_others():
+    """Classes of equal means: spreads are those of one grouping, by the analysis of variance."""
+    rng, m, n = np.random.default_rng(0), 12, 4
+    e = rng.normal(size=(m, 3, n))
+    e -= e.mean(axis=2, keepdims=True)  # classes of a task differ by nothing
+    y = 7.0 + 2.0 * rng.normal(size=m)[:, None, None] + e
+    rows = pd.DataFrame({"x": 0.0, "task": np.repeat(np.arange(m), 3 * n)})
+    rows["class"] = np.tile(np.repeat(list("abc"), n), m)
+    est = PrivateMTL(epsilon=None, factors={"class": "below"}, task_feature="task")
+    est.fit(rows, y.ravel())
+    within = np.sum(e**2) / (m * (3 * n - 1))
+    assert est.factors_["class"]["spread"] < 1e-6
+    between = y.mean(axis=(1, 2)).var(ddof=1) - within / (3 * n)
+    assert_allclose(est.level_spread_, np.sqrt(between), rtol=1e-3)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import expit
 
-from skpmtl import LocalOnly, PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
+from skpmtl import LocalOnly, PrivateMTL, load_billboard, save_billboard
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
@@ -116,17 +115,6 @@ def test_far_and_large_columns_leave_others_their_slopes(shift, scale):
     assert_allclose(est.mean_coef_[:3], a, atol=0.2)
 
 
-def test_exact_fits_do_not_depend_on_units_of_columns(tasks_of):
-    """Powers of two, which are no rounding."""
-    X, y, task, _ = tasks_of("mean", m=60, n=8, d=4)
-    unit = 2.0 ** np.array([-3.0, 6.0, 2.0, 0.0])
-    one, other = fitted(X, y, task, uncertainty=True), fitted(X * unit, y, task, uncertainty=True)
-    assert_allclose(other.coef_ * unit, one.coef_, rtol=1e-8, atol=1e-10)
-    assert_allclose(other.mean_coef_ * unit, one.mean_coef_, rtol=1e-8)
-    by = np.append(unit, 1.0)
-    assert_allclose(other.covariance_ * by[:, None] * by, one.covariance_, rtol=1e-6, atol=1e-12)
-
-
 # ---------------------------------------------------------------------------------- levels
 def leveled(n, fact=0.0, seed=0, of=0, m=150):
     """Levels of spread .5 about 4, moved by a fact of the task, which is the last column."""
@@ -189,17 +177,3 @@ def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):
         errors.append(np.mean((predicted - y_test) ** 2))
     assert errors[0] < 0.5 * np.var(y_test)  # .44 of it are models and noise of single tasks
     assert_allclose(errors[1:], errors[0], rtol=0.03)  # windows begin elsewhere
-
-
-# -------------------------------------------------------------------------------- classes
-
-
-@pytest.mark.parametrize("epsilon", [None, 8.0])
-def test_few_rows_do_not_stretch_the_centre_of_classes(epsilon):
-    """Classes of four rows are separable, with minima without end."""
-    rng, m, a = np.random.default_rng(0), 400, np.array([1.0, -0.6, 0.0, 0.4])
-    X, task = rng.normal(size=(4 * m, 4)), np.repeat(np.arange(m), 4)
-    y = rng.uniform(size=4 * m) < expit(X @ a + 0.5 * rng.normal(size=m)[task])
-    known = {"tasks": range(m), "classes": [False, True], "random_state": 0}
-    est = PrivateMTLClassifier(epsilon=epsilon, **known).fit(X, y, task=task)
-    assert np.linalg.norm(est.mean_coef_ - a) < 0.5 * np.linalg.norm(a)
