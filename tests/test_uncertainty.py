@@ -1,7 +1,5 @@
 """Posteriors of tasks: against scikit-learn, closed forms, invariances, draws from the prior."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -142,38 +140,6 @@ def test_what_to_do_where_nothing_was_kept():
     exact = skpmtl.ClusteredMTL(2, alpha=1.0, epsilon=None).fit(X, y, task=task)
     with pytest.raises(ValueError, match="ClusteredMTL keeps no posterior.*uncertainty="):
         exact.predict_interval(X, task=task)
-
-
-# -------------------------------------------------------------- personalising and files
-def test_new_tasks_get_it_and_public_files_do_not(tmp_path):
-    (X, y, task), _ = tasks_of(m=12, sizes=(2, 12))
-    first = task < 10
-    est = fit(PrivateMTL(epsilon=8.0), X[first], y[first], task[first])
-    plain = PrivateMTL(epsilon=8.0, tasks=range(10), random_state=0)
-    plain.fit(X[first], y[first], task=task[first])
-    assert_array_equal(plain.coef_, est.coef_)
-    assert plain.privacy_ == est.privacy_
-    for name, one in (("a", est), ("b", plain)):
-        skpmtl.save_billboard(one, tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    there = skpmtl.load_billboard(tmp_path / "a").set_params(uncertainty=True)
-    for one in (there, est):
-        one.personalize(X[~first], y[~first], task=task[~first])
-    assert_allclose(there.covariance_, est.covariance_[10:], rtol=1e-9)
-    assert_allclose(there.noise_variance_, est.noise_variance_[10:], rtol=1e-9)
-    again = pickle.loads(pickle.dumps(est))
-    assert_array_equal(again.predict_interval(X, task=task), est.predict_interval(X, task=task))
-    model = est.export_task(11)
-    assert_array_equal(model["covariance"], est.covariance_[11])
-    x = np.append(X[0], 1.0)
-    std = np.sqrt(x @ model["covariance"] @ x + model["noise_variance"])
-    assert std == pytest.approx(est.predict(X[:1], task=[11], return_std=True)[1][0])
-    assert "covariance" not in plain.export_task(3)
-    # Those of a fit without have none, and say so.
-    plain.set_params(uncertainty=True).personalize(X[~first], y[~first], task=task[~first])
-    with pytest.warns(UserWarning, match="added without"):
-        std = plain.predict(X[[0, -1]], task=[0, 11], return_std=True)[1]
-    assert np.isinf(std[0]) and np.isfinite(std[1])
 
 
 # ------------------------------------------------------------------------- bad input

@@ -1,8 +1,5 @@
 """One task's rows never change which rows of another task are trained on."""
 
-import json
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +12,6 @@ from skpmtl import (
     task_train_test_split,
 )
 from skpmtl.cli import table as cli
-from skpmtl.privacy.tape import Tape, distance
 from skpmtl.search.rows import SplitRows
 from skpmtl.tables.folds import folds_of
 from skpmtl.tables.forms import read_training
@@ -118,56 +114,3 @@ def test_rows_of_one_task_move_no_row_of_another(name):
         np.testing.assert_array_equal(*found)
 
     check()
-
-
-# ---------------------------------------------------------------- fits, before noise
-M, N, D = 60, 4, 3
-
-
-def tables(more):
-    """Two tables that differ in the number of rows of task 0.
-
-    The first row of any other task decides what it sends: another split of it would change that.
-    """
-    rng = np.random.default_rng(0)
-    X = 0.01 * rng.normal(size=(M, N, D))
-    X[..., 1] += [1, -1, 1, -1]
-    y = 0.3 * X[..., 1]
-    X[:, 0], y[:, 0] = [30, 0, 0], 300
-    X, y, task = X.reshape(-1, D), y.ravel(), np.repeat(np.arange(M), N)
-    rows = np.concatenate([np.zeros(more, dtype=int), np.arange(len(y))])
-    return X[rows], y[rows], task[rows]
-
-
-def distances(fit):
-    """Distances of the two tables before noise, over the stated sensitivities."""
-    first, second = Tape(), None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with first.running():
-            fit(*tables(0))
-        second = Tape(first)
-        with second.running():
-            fit(*tables(1))
-    return [
-        distance(a.values[0] - b.values[0], a.entry["norm"]) / a.entry["sensitivity"]
-        for a, b in zip(first.releases, second.releases, strict=True)
-        if len(a.values)
-    ]
-
-
-def test_the_command_line_keeps_its_sensitivity(tmp_path):
-    names = [f"x{j}" for j in range(D)]
-    pd.DataFrame({"task": [f"t{k}" for k in range(M)]}).to_csv(tmp_path / "tasks.csv", index=False)
-    (tmp_path / "public.json").write_text(json.dumps({"scale": dict.fromkeys(names, 1)}))
-
-    def fit(X, y, task):
-        frame = pd.DataFrame(X, columns=names).assign(task=[f"t{k}" for k in task], y=y)
-        data, output = tmp_path / f"{len(y)}.csv", tmp_path / f"{len(y)}"
-        frame.to_csv(data, index=False)
-        options = ["--regress", "--epsilon", "1", "--method", "low-rank", "--output", str(output)]
-        public = ["--tasks", str(tmp_path / "tasks.csv"), "--public", str(tmp_path / "public.json")]
-        cli.main(["fit", str(data), "--task", "task", "--target", "y", *options, *public])
-
-    found = distances(fit)
-    assert found and max(found) <= 1 + 1e-9

@@ -70,6 +70,9 @@ def test_it_goes_through_files_and_pickles(case, tmp_path):
         assert_allclose(getattr(there, name), getattr(est, name), rtol=1e-5)
         assert_array_equal(getattr(again, name)[: len(est.tasks_)], getattr(est, name))
         assert len(getattr(again, name)) == 2 * len(est.tasks_)
+    own, x = est.export_task(3), np.append(X[0], 1.0)
+    variance = x @ own["covariance"] @ x + own["noise_variance"]
+    assert est.predict(X[:1], task=[3], return_std=True)[1] ** 2 == pytest.approx(variance)
 
 
 @every(PLAIN)
