@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE, SelectFromModel
@@ -24,11 +23,10 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMTL,
 )
-from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.inspection import column_importances
 from skpmtl.model_selection import LeaveTasksOut
 from skpmtl.privacy.report import PrivacyLeakWarning
-from skpmtl.tables.table import SingleTaskWarning, TaskTable, read_only
+from skpmtl.tables.table import SingleTaskWarning, TaskTable
 from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
@@ -151,27 +149,6 @@ def test_three_classes_name_who_takes_them(school_like):
         assert get_tags(public(name)()).classifier_tags.multi_class
 
 
-# ---------------------------------------------------------------------------- kernels
-@pytest.mark.parametrize("position", [0, 2, 4, None])
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("C", [1, 3])
-def test_row_scores(position, compiled, C):
-    rng = np.random.default_rng(0)
-    X, codes, out = rng.normal(size=(7, 4)), np.array([2, 0, -1, 1, 1, -1, 0]), np.empty((7, C))
-    # The last model is the mean, which is where a code of -1 points to.
-    W, b = rng.normal(size=(4, C, 4)), rng.normal(size=(4, C))
-    model = W[:3], b[:3], W[3], b[3]
-    dense, csr = row_scores, csr_row_scores
-    if not compiled:
-        dense, csr = getattr(dense, "py_func", dense), getattr(csr, "py_func", csr)
-    given = X if position is None else np.insert(X, position, 99.0, axis=1)
-    dense(read_only(given), codes, 4 if position is None else position, *model, out)
-    assert_allclose(out, np.einsum("ij,icj->ic", X, W[codes]) + b[codes])
-    S = sparse.csr_matrix(X * (abs(X) > 0.5))
-    csr(*map(read_only, (S.data, S.indices, S.indptr)), codes, *model, out)
-    assert_allclose(out, np.einsum("ij,icj->ic", S.toarray(), W[codes]) + b[codes])
-
-
 # ------------------------------------------------------------------------- parameters
 
 
@@ -261,18 +238,6 @@ def test_wide_classification(kind):
     assert est.score(X, target) == correct[known].mean() > 0.8
     by_task = est.predict_proba(X, task=[2] * 60)
     assert_allclose(by_task[:, 1], est.predict_proba(X)[:, 2])
-
-
-def test_mapping_classification():
-    rng = np.random.default_rng(0)
-    X = {name: rng.normal(size=(n, 2)) for name, n in [("b", 9), ("a", 5)]}
-    y = {name: np.arange(len(x)) % 2 for name, x in X.items()}
-    est = TinyRidgeClassifier().fit(X, y)
-    assert {k: v.shape for k, v in est.predict_proba(X).items()} == {"b": (9, 2), "a": (5, 2)}
-    predicted = est.predict(X)
-    hits = sum((predicted[name] == y[name]).sum() for name in X)
-    assert est.score(X, y) == hits / 14
-    assert est.score({"a": X["a"]}, y) == np.mean(predicted["a"] == y["a"])
 
 
 def test_class_errors():

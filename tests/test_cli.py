@@ -405,35 +405,9 @@ def small(rows, name="t.csv", **columns):
 
 
 FIT = "fit t.csv --task s --target y --regress --epsilon none"
-IDS = [
-    "01",
-    "1",
-    "001",
-    "1E2",
-    "100",
-    "1.0",
-    "NA",
-    "None",
-    "null",
-    "nan",
-    "True",
-    " a",
-    "a",
-    "A",
-    "a/b",
-    "..",
-    ".",
-    "a%2Fb",
-    "\ufeffb",
-    "🏥",
-    "Städtisches Krankenhaus Köln",
-    "国立病院" * 7,
-    "国立病院" * 8,
-    "https://example.org/" + "a" * 260,
-    "https://example.org/" + "a" * 261,
-    'say "x", \n',
-    "a~b",
-]
+IDS = [*"01 1 001 1E2 100 1.0 NA None null nan True a A a/b .. . a%2Fb \ufeffb a~b 🏥".split(" ")]
+IDS += [" a", "Städtisches Krankenhaus Köln", "国立病院" * 7, "国立病院" * 8, 'say "x", \n']
+IDS += ["https://example.org/" + "a" * 260, "https://example.org/" + "a" * 261]
 
 
 def test_every_id_is_a_task_of_its_own(tmp_path, monkeypatch, no_picture):
@@ -453,7 +427,7 @@ def test_every_id_is_a_task_of_its_own(tmp_path, monkeypatch, no_picture):
     found = pd.read_csv("all.csv", dtype={"s": str}, keep_default_na=False)
     assert found["s"].tolist() == table["s"].tolist()
     written = pd.read_csv("t.csv", dtype=str, keep_default_na=False)
-    for task in ("100", "NA", IDS[-1]):
+    for task in ("100", "NA", "a~b"):
         here = (table["s"] == task).to_numpy()
         written[here].to_csv("one.csv", index=False)
         main(["predict", str(files[file_name(task)]), "one.csv", "--output", "one.out"])

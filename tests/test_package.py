@@ -115,29 +115,6 @@ def test_files_that_are_named_exist(name):
     assert [path for path, root in roots.items() if not (root / path).is_file()] == []
 
 
-def brought(extra):
-    """Names of all that an extra installs on top of the dependencies."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = set()
-    for text in project["optional-dependencies"][extra]:
-        name, extras = re.match(r"([\w.-]+)(?:\[(.*?)\])?", text).groups()
-        found |= {name}.union(*(brought(more) for more in extras.split(","))) if extras else {name}
-    return found
-
-
-def test_what_is_documented_can_read_tables():
-    """By README for tables of one's own, and by the guide for sites."""
-    guide = (ROOT / "doc" / "federated.rst").read_text(encoding="utf-8")
-    readme = (ROOT / "README.rst").read_text(encoding="utf-8")
-    before, command, _ = readme.partition("python -m skpmtl fit")
-    places = {"README": before, "guide": guide}
-    assert command and "rows.csv" in guide
-    for place, text in places.items():
-        extras = re.findall(r"pip install .*\"[\w.]*\[(\w+)\]", text)
-        assert extras, place
-        assert all({"pandas", "pyarrow"} <= brought(extra) for extra in extras), place
-
-
 def test_source_distribution_has_all_files_of_the_repository():
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("needs git and a clone")

@@ -1,7 +1,5 @@
 """Tables of several libraries are read alike."""
 
-import datetime
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -44,32 +42,6 @@ def test_imputing_keeps_the_index_of_pandas():
     assert filled.index.tolist() == list("pqrstu")
 
 
-def test_models_are_those_of_arrays(make):
-    rows = {"school": ROWS["school"], "z": ROWS["z"], "w": [True, False, True, True, False, False]}
-    table, X = make(rows), np.column_stack([rows["z"], rows["w"]]).astype(float)
-    for kind in (PrivateMTL(epsilon=None), PerTask(LinearRegression())):
-        named = kind.set_params(task_feature="school").fit(table, Y)
-        found = named.predict(table)
-        assert_array_equal(named.feature_names_in_, list(rows))
-        plain = kind.set_params(task_feature=None).fit(X, Y, task=rows["school"])
-        assert_array_equal(found, plain.predict(X, task=rows["school"]))
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("day", [datetime.date(2020, 1, day) for day in range(1, 7)], "dates or times .*'day'"),
-        ("kind", list("uvuvuv"), "not numeric: \\['kind'\\]"),
-    ],
-)
-def test_columns_that_are_no_numbers_are_named(make, name, values, message):
-    if make is pd.DataFrame and name == "day":
-        values = pd.to_datetime(values)
-    table = make({"school": ROWS["school"], "z": ROWS["z"], name: values})
-    with pytest.raises(ValueError, match=message):
-        PrivateMTL(task_feature="school", epsilon=None).fit(table, Y)
-
-
 @pytest.mark.parametrize(
     "kind", [PrivateMTL(epsilon=None), TaskImputer(), PerTask(LinearRegression())]
 )
@@ -79,12 +51,6 @@ def test_tables_without_rows_yet_are_refused(kind):
         kind.set_params(task_feature="school").fit(rows, Y)
     with pytest.raises(TypeError, match=r"y\.collect"):
         PrivateMTL(task_feature="school", epsilon=None).fit(rows.collect(), pl.LazyFrame({"y": Y}))
-
-
-def test_two_columns_of_one_name_are_refused():
-    table = pd.DataFrame([["a", 1.0, 2.0]] * 6, columns=["school", "z", "z"])
-    with pytest.raises(ValueError, match="Rename"):
-        PrivateMTL(task_feature="school", epsilon=None).fit(table, Y)
 
 
 @pytest.mark.parametrize("places", [[2, 0], np.array([1])], ids=["list", "array"])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skpmtl.exchange.wire import pack, unpack
-from skpmtl.tables.relation import Relation, laplacian, leverages, read_relation
+from skpmtl.tables.relation import laplacian, leverages, read_relation
 
 pd = pytest.importorskip("pandas")
 M = 60
@@ -74,12 +73,6 @@ def test_clusters_have_the_leverage_of_their_size():
     np.testing.assert_allclose(h, np.where(TASKS % 5 == 0, 5 / M, 5 / (4 * M)), rtol=1e-10)
 
 
-def test_no_relation_is_the_mean():
-    relation = read_relation(np.zeros((M, 0)), TASKS)
-    np.testing.assert_allclose(relation.rows(TASKS), 1.0 / M)
-    assert relation.names == ["constant"]
-
-
 @pytest.mark.parametrize("make", ["frame", "mapping", "rows", "array", "series"])
 def test_forms_agree(make):
     table = covariates(np.random.default_rng(1))
@@ -128,14 +121,6 @@ def test_a_relation_of_another_fit_is_read_anew():
     ids = np.arange(100, 103)
     wanted = read_relation(pd.concat([covariates(np.random.default_rng(3)), later]), TASKS[:30])
     np.testing.assert_allclose(again.with_tasks(later).rows(ids), wanted.rows(ids), atol=1e-12)
-
-
-def test_it_can_be_sent():
-    relation = read_relation(covariates(np.random.default_rng(5)), TASKS)
-    there = unpack(*pack(relation))
-    assert isinstance(there, Relation)
-    np.testing.assert_array_equal(there.rows(TASKS), relation.rows(TASKS))
-    assert (there.names, there.columns) == (relation.names, relation.columns)
 
 
 def ring(m=M):

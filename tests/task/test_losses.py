@@ -7,7 +7,6 @@ import pytest
 from scipy.special import gammaln, logsumexp
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
-from skpmtl.task.lanes import LANES, _side_by_side
 from skpmtl.task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from skpmtl.task.nested import Subgroups
 from skpmtl.task.priors import candidates
@@ -293,11 +292,3 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
         )
         found.append((now - then) / (2 * step))
     np.testing.assert_allclose(kept[0, 0], np.stack(found, axis=1), atol=1e-5)
-
-
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_lanes_of_tasks_are_their_own_in_one_block(most):
-    parts = 1 + np.arange(20) % most
-    lanes = [at + np.arange(own) for at, own in zip(_side_by_side(parts), parts, strict=True)]
-    assert len(set(np.concatenate(lanes))) == parts.sum()
-    assert all(own[0] // LANES == own[-1] // LANES for own in lanes)
