@@ -1,13 +1,10 @@
 """The quick modes run, and what they print is what they say."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from benchmarks.peers import wide_trace
-from benchmarks.peers.exact import Fista, fista_at, skpmtl_fit
-from benchmarks.problems import Problem, instances
+from benchmarks.peers.exact import Fista
+from benchmarks.problems import instances
 from benchmarks.walk import walk
 from skpmtl.datasets import make_low_rank_tasks
 
@@ -44,14 +41,3 @@ def test_private_fits_enter_few_files(name, most):
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
     found = walk(public(name)(tasks=range(12), random_state=0), X, y, task)
     assert len(found) <= most + 1  # one more reads seeds
-
-
-def test_fista_on_rows_is_that_on_gram_matrices():
-    X, y, task = wide_trace.low_rank(3, 6, 9)
-    problem = Problem("", "trace", "mean", X, y, task)
-    problem = replace(problem, alpha=0.1 * problem.alpha_max())
-    found = [kind(problem).prepare().run(40)[0] for kind in (Fista, wide_trace.RowFista)]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-10)
-    objective = problem.objective(*skpmtl_fit(problem, 1e-8))
-    best = fista_at(problem, objective, wide_trace.RowFista)
-    assert problem.objective(*best()) == pytest.approx(objective, rel=2e-6)

@@ -1,9 +1,7 @@
 """Defaults on unseen tables: tables are what they say, it runs, and defaults hold on part of it."""
 
 import numpy as np
-import pytest
 
-from benchmarks.accuracy import alone
 from benchmarks.accuracy.shapes import SHAPES
 
 
@@ -30,24 +28,3 @@ def test_tables_are_seeded_and_cover_what_they_should():
     assert min(fewest) == 2 and max(fewest) == 600
     rare = SHAPES["logistic, one-class tasks"].draw(0)
     assert min(len(set(rare.y[rare.task == k])) for k in rare.tasks) == 1
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@pytest.mark.parametrize(
-    "name", ["mean, 3 tasks", pytest.param("logistic, 5 tasks", marks=pytest.mark.slow)]
-)
-def test_errors_are_those_of_test_rows(name):
-    """Alone over alone is 1, and what tasks alone make of both losses is recomputed."""
-    shape = SHAPES[name]
-    (_, _, one, *_), (_, _, ratio, *_) = alone.ratios(shape, 3, ["LocalOnly"], [None])
-    assert ratio == 1
-    sample = shape.draw(3)
-    found = alone.made("LocalOnly", shape.classes, sample, None, 3)
-    found = found.fit(sample.X, sample.y, task=sample.task)
-    score = found.intercept_[sample.task_test]
-    score = score + np.einsum("nj,nj->n", sample.X_test, found.coef_[sample.task_test])
-    if shape.classes:
-        expected = np.logaddexp(0, -(2 * sample.y_test - 1) * score).mean()
-    else:
-        expected = np.mean((score - sample.y_test) ** 2)
-    assert one == pytest.approx(expected, rel=1e-6)
