@@ -99,31 +99,12 @@ def losses(f, y, lo, n, loss, D, excess, weights):
 
 
 @njit
-def residuals(z, y, lo, n, loss):
-    """z <- derivative of the loss of every row with respect to its scores."""
-    C = z.shape[1]
+def residuals(z, y, p, loss):
+    """z (1, C) <- derivative of the loss of row p with respect to its scores."""
     if loss == SQUARED:
-        for i in range(n):
-            z[i, 0] -= y[lo + i]
+        z[0, 0] -= y[p]
     elif loss == LOGISTIC:
-        for i in range(n):
-            label = y[lo + i]
-            t = label * z[i, 0]
-            if t > 0:
-                e = np.exp(-t)
-                z[i, 0] = -label * e / (1.0 + e)
-            else:
-                z[i, 0] = -label / (1.0 + np.exp(t))
+        z[0, 0] = -y[p] * other_class(y[p] * z[0, 0])
     else:
-        for i in range(n):
-            top = z[i, 0]
-            for c in range(1, C):
-                top = max(top, z[i, c])
-            total = 0.0
-            for c in range(C):
-                z[i, c] = np.exp(z[i, c] - top)
-            for c in range(C):
-                total += z[i, c]
-            for c in range(C):
-                z[i, c] /= total
-            z[i, int(y[lo + i])] -= 1.0
+        softmax(z, 0, z, 0)
+        z[0, int(y[p])] -= 1.0

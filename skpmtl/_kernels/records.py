@@ -132,7 +132,7 @@ def clipped_sum(
             for j in range(d):
                 s += x[j] * w[j]
             z[0, c] = s + w[d] if intercept else s
-        residuals(z, y, p, 1, loss)
+        residuals(z, y, p, loss)
         largest = 0.0
         finite = True
         for c in range(C):

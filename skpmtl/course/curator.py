@@ -31,7 +31,7 @@ from ..task.priors import (
 from . import equal, errors, factors, groups, likelihood, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
-from .levels import FINER, read_base, read_place, read_rates, read_zoom
+from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
@@ -70,7 +70,6 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
-LOGITS = 5.0  # half-width of the window of the levels of classes
 # Variance of a slope, in scaled columns, times which the score of a task is its step where slopes
 # are known to be equal. Chosen on generated tables; .1 to 1 are as good within .01 of concordance.
 OF_EQUAL = 0.3
@@ -257,14 +256,14 @@ class Loop:
         scale, centre, reach = np.ones(self.d), np.zeros(self.d), FARTHEST
         n, variance, first = self.model.n_present, self.model.scale_variance, None
         for what, part in self.plan.columns(n):
-            known = scale, centre, self.plan.is_private
+            private = self.plan.is_private
             if what == "centres":
-                question = queries.ColumnUnits(*known, NEAREST, of_means=True)
+                question = queries.ColumnUnits(scale, centre, NEAREST, private, of_means=True)
                 found, noise = yield from self.ask(question, share * part)
                 moved = read_centres(*question.means(found, noise, n))
                 centre = centre + scale * question.distance(moved)
                 continue
-            question = queries.ColumnUnits(*known, reach)
+            question = queries.ColumnUnits(scale, centre, reach, private)
             found, noise = yield from self.ask(question, share * part)
             means, noise = question.means(found, noise, n)
             first = noise if first is None else first
@@ -773,16 +772,14 @@ class Loop:
         sums, noise = yield from self.ask(errors.RowSquares(private), errors.OF_ROWS * private)
         self.update(row_variance=errors.variance_of_rows(self.model, sums, noise))
         question = errors.question_about(self.model, self.plan)
-        *first, last = errors.rounds_of(self.plan)
+        *first, last = errors.ROUNDS if private else errors.EXACT
         for shares in first:
             sums, noise = yield from self.ask_errors(question, shares)
             if "score" in sums:
                 question = errors.moved(self.model, question, sums)
             question = errors.whitened(self.model, question, sums, noise)
         sums, noise = yield from self.ask_errors(question, last)
-        found = errors.effects(self.model, question, sums, noise)
-        if found is not None:
-            self.update(**vars(found))
+        self.update(**errors.effects(self.model, question, sums, noise))
 
     def ask_errors(self, question, shares):
         """Several sums of one question. -> sums, standard deviations of their noise, by name"""

@@ -20,7 +20,6 @@ those of (I - I_t / H)^-1/2 s, the correction CR2 (Bell and McCaffrey, Surv. Met
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 
@@ -95,8 +94,8 @@ class RowSquares(Question):
         return total if self.clipped else np.concatenate([total[None], sent.T @ sent])
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (2,), {"clipped": True}
+    def wire(cls, sizes):
+        return 2, {}
 
 
 def variance_of_rows(model, sums, noise):
@@ -214,15 +213,13 @@ class Errors(Question):
     def totals(self, sent):
         k = self.size
         score, unbiased, root = (part.copy() for part in np.split(sent, [k, 2 * k], axis=1))
-        if not self.clipped:
-            root = root.reshape(-1, k, k)
-            squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
-        else:
+        if self.clipped:
             clip_rows(score, 1.0)
             clip_rows(unbiased, 1.0)
             clip_rows(root, math.sqrt(k))  # finite, before it is squared
-            root = root.reshape(-1, k, k)
-            squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
+        root = root.reshape(-1, k, k)
+        squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
+        if self.clipped:
             clip_rows(squares, 1.0)
         information = squares.sum(axis=0).reshape(k, k)
         return {
@@ -232,10 +229,9 @@ class Errors(Question):
         }
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        public = {"mean": [(d + 1,)], "deviations": [(d + 1,)], "whiten": [(d + 1, d + 1)]}
-        public |= dict.fromkeys(("kappa", "sigma", "tau", "longest", "largest"), Real)
-        return ((d + 1) * (d + 3),), {**public, "clipped": True}
+    def wire(cls, sizes):
+        k = sizes.d + 1
+        return k * (k + 2), {"mean": [(k,)], "deviations": [(k,)], "whiten": [(k, k)]}
 
 
 def question_about(model, plan):
@@ -257,11 +253,6 @@ def question_about(model, plan):
     )
     longest = min(max(SHORTEST * size, longest), LONGEST * size)
     return replace(question, longest=longest, largest=LARGEST * size)
-
-
-def rounds_of(plan):
-    """Shares of mu^2 of the sums of all releases, in order."""
-    return ROUNDS if plan.is_private else EXACT
 
 
 def _edge(question, noise):
@@ -338,33 +329,8 @@ def _to_effects(model, question):
     return to
 
 
-@dataclass
-class Found:
-    """What the sums say about all tasks.
-
-    Attributes
-    ----------
-    effects : ndarray (d + 1,)
-        Common slopes and, last, the intercept, less the public initial model.
-    effect_covariance : ndarray (d + 1, d + 1)
-        Of their errors; zeros of effects that rows cannot tell from others, here and below.
-    effect_dof : ndarray (d + 1,)
-        Degrees of freedom of every variance, which is a sum of parts by tasks and by noise.
-    spread : ndarray (d + 2, d + 2)
-        Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns.
-    spread_doubt : ndarray (d + 2,)
-        Standard deviations of the errors of its diagonal.
-    """
-
-    effects: np.ndarray
-    effect_covariance: np.ndarray
-    effect_dof: np.ndarray
-    spread: np.ndarray
-    spread_doubt: np.ndarray
-
-
 def effects(model, question, sums, noise):
-    """Effects, their errors and how much tasks differ; None where noise hides it.
+    """Effects, their errors and how much tasks differ; none of them where noise hides it.
 
     Parameters
     ----------
@@ -376,13 +342,14 @@ def effects(model, question, sums, noise):
 
     Returns
     -------
-    found : Found or None
+    found : dict
+        Attributes of `HierarchicalBillboard` from `effects` to `spread_doubt`.
     """
     m, k = model.n_present, question.size
     H, edge = question.largest * sums["information"], _edge(question, noise)
     values = np.linalg.eigvalsh(H)[k - question.whiten.any(axis=1).sum() :]
     if m - k < LEAST_DOF or (values <= max(CLEAR * edge, 1e-9)).any():
-        return None
+        return {}
     inverse, length = _inverse(H), question.longest
     score, square = length * sums["score"], length**2 * sums["square"]
     step = inverse @ score
@@ -393,7 +360,7 @@ def effects(model, question, sums, noise):
     # than scores of the model have, nothing is known.
     least = math.sqrt(0.5 * LEAST_DOF) * of_square
     if least > m + of_score:
-        return None
+        return {}
     known = of_score * np.eye(k)
     known += 0.5 * of_H * (step @ step * np.eye(k) + np.outer(step, step))
     values, vectors = np.linalg.eigh(square - np.outer(score, score) / m + known)
@@ -424,7 +391,8 @@ def effects(model, question, sums, noise):
     # The nearest matrix that is one of covariances has larger variances than what was measured.
     nearest, variance = to @ _positive(spread) @ to.T, np.einsum("ij,jk,ik->i", to, spread, to)
     less = np.sqrt(np.maximum(variance, 0.0) / np.maximum(np.diag(nearest), 1e-300))
-    return Found(effect, covariance, dof, nearest * np.outer(less, less), doubt)
+    of_effects = {"effects": effect, "effect_covariance": covariance, "effect_dof": dof}
+    return {**of_effects, "spread": nearest * np.outer(less, less), "spread_doubt": doubt}
 
 
 def _told(model, question):

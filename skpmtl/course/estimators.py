@@ -27,7 +27,7 @@ from .errors import Errors, RowSquares
 from .groups import GroupStep
 from .personal import bounded
 from .plan import GROUPS, STRUCTURES, HierarchicalPlan
-from .queries import query_specs
+from .queries import Sizes, query_specs
 from .tasks import HierarchicalTaskSide
 
 MOST_COLUMNS = 2000  # of matrices of all pairs of columns that are released
@@ -236,12 +236,10 @@ class Hierarchical(HasCovariates, BaseMTL):
         sizes = [0 if relation is None else relation.rank]
         for factor in (self._factor(population), self._across(population)):
             sizes.append(0 if factor is None else factor.n_levels)
-        specs = query_specs(d, self.loss, population.n_classes, *sizes)
-        if self._n_groups():
-            specs[GroupStep.kind] = GroupStep.spec(d)
-        if self.standard_errors:
-            specs |= {kind.kind: kind.spec(d) for kind in (RowSquares, Errors)}
-        return specs
+        sizes = Sizes(d, self.loss, population.n_classes, *sizes)
+        specs = query_specs(sizes)
+        more = [GroupStep] * bool(self._n_groups()) + [RowSquares, Errors] * self.standard_errors
+        return specs | {kind.kind: kind.spec(sizes) for kind in more}
 
     def _personalize_table(self, table):
         if not self._classification:

@@ -8,7 +8,6 @@ the noise are dropped, and tasks vote on the list with groups against the list w
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
@@ -77,14 +76,9 @@ class GroupStep(Question):
         return kept.reshape(len(sent), -1)
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        groups = range(1, MOST_GROUPS + 1)
-        return (MOST_GROUPS * (d + 1),), {
-            "level": Real,
-            "centres": [(n, d) for n in groups],
-            "root": [(d, d)],
-            "clip_norm": Real,
-        }
+    def wire(cls, sizes):
+        d, groups = sizes.d, range(1, MOST_GROUPS + 1)
+        return MOST_GROUPS * (d + 1), {"centres": [(n, d) for n in groups], "root": [(d, d)]}
 
 
 def starts(about, root, kappa, number):

@@ -29,7 +29,7 @@ _POINTS = np.array([-1.8, -1.07, -0.57, -0.18, 0.18, 0.57, 1.07, 1.8])  # normal
 _ENDS, _WIDER = np.array([0.05, 0.95]), 1.25  # quantiles, and a window over the range between them
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
 FINER = 32  # bins of a zoom
-_LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # range and prior of the log-odds of a mean share of a class
+LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # half-width of their window, and prior, of levels of classes
 _SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
 
 
@@ -196,7 +196,7 @@ def read_base(found, noise, m):
     n_present = _present(found.sum(), noise * math.sqrt(C), m)
     shares = found / n_present
     doubt = max(noise / n_present, _SHARE_DOUBT)
-    logits = np.linspace(-_LOGITS, _LOGITS, 201)
+    logits = np.linspace(-LOGITS, LOGITS, 201)
     p = 1.0 / (1.0 + np.exp(-logits))
     odds = -0.5 * ((logits + math.log(C - 1.0)) / _LOGIT_SPREAD) ** 2
     odds = odds - 0.5 * ((p - shares[:, None]) / doubt) ** 2

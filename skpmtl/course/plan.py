@@ -102,13 +102,12 @@ Z_FACTOR = 9.0
 # 100 tasks, 8 items and epsilon 1, which this leaves out. Of counts 100 tasks, 10 items and epsilon
 # 3 had 1.02, and 1.12 for new tasks.
 Z_ACROSS, Z_ACROSS_OF_COUNTS = 12.0, 24.0
-# z / root(d) from which on it is asked where levels and slopes are independent: see the course.
-Z_ORIGIN = 60.0
 # Without a budget, of factors above and across tasks, whose pairs are a matrix in memory.
 MOST_LEVELS = 4096
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
-# be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
-# without a unit sends steps in its own, so that they need no place; scores need their base first.
+# be noise; z / root(d) below the third, moments would, and below the last further rounds, and where
+# levels and slopes are independent. A task without a unit sends steps in its own, so that they need
+# no place; scores need their base first.
 # Chosen on random tables (seeds 7000 to 7199) and eleven real ones, at epsilon .3 to 3.
 ROWS_OF_UNITS, ROWS_OF_SCORES = (3.0, 2.0, 20.0, 60.0), (14.0, 2.0, 11.0, 40.0)
 # Without "mean" there are no steps of slopes that moments take budget from: 40 schools at epsilon
@@ -230,7 +229,7 @@ class HierarchicalPlan(Plan):
         plain = plain and self.levels == "auto" and self.fit_intercept and self.first == "place"
         if plain and course:
             ratio = n_present * self.signal / math.sqrt(self.n_features)
-            private = ("origin", "vote origin") if ratio >= Z_ORIGIN else ()
+            private = ("origin", "vote origin") if ratio >= ROWS_OF_UNITS[-1] else ()
             course = *course, *(private if self.is_private else ("origin exact",))
         return shares_of([n for n in course if not (self.n_classes and n == "vote sigma")])
 

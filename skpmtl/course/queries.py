@@ -30,7 +30,7 @@ and `skpmtl.course.shapes` for moments and columns.
 import math
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,15 +53,28 @@ VOTE_LENGTH = 2.0  # c: at most four full votes of a task
 MOST_PRIORS = 24  # of a path that is voted on: more than cells of any grid, and than shapes
 
 
+_TYPES = {float: Real, int: Integral, bool: bool}  # of fields, as in `QuerySpec`
+
+
+class Sizes(NamedTuple):
+    """What shapes on the wire follow from."""
+
+    d: int
+    loss: str = "squared"
+    n_classes: int = 0
+    rank: int = 0  # of a relation
+    n_levels: int = 0  # of a factor above tasks
+    n_across: int = 0
+
+    @property
+    def centre(self):
+        return centre_shape(self.d, self.n_classes)
+
+
 def _balls(sent, radius):
     sent = np.array(sent, dtype=float)
     clip_rows(sent, radius)
     return sent
-
-
-def _within_one(sent, clipped):
-    """In a ball of radius one; without a budget finite numbers of any length."""
-    return _balls(sent, 1.0) if clipped else np.nan_to_num(np.array(sent, dtype=float))
 
 
 @dataclass
@@ -80,10 +93,13 @@ class Question:
         Largest length of the part of a task in the sum.
     spread : float
         Largest distance of two such parts.
+    clipped : bool
+        False without a budget.
     """
 
     kind: ClassVar[str]
     reads_model: ClassVar[bool] = True
+    clipped = True
 
     def sensitivity(self, adjacency):
         return self.spread if adjacency == "replace-one" else self.length
@@ -96,8 +112,8 @@ class Question:
         raise NotImplementedError
 
     def bounded(self, sent):
-        """The same with the bound of this kind, whoever sent it."""
-        raise NotImplementedError
+        """The same with the bound of this kind, whoever sent it: by default in a ball of one."""
+        return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
 
     def total(self, sent):
         """The sum that is released, of bounded contributions."""
@@ -120,16 +136,19 @@ class Question:
         return cls(**{item.name: public[item.name] for item in fields(cls)})
 
     @classmethod
-    def spec(cls, d, loss="squared", n_classes=0, **more):
-        """What sites answer by this name, for d columns and these targets. -> QuerySpec"""
-        sent, public = cls.wire(d, loss, n_classes, **more)
+    def spec(cls, sizes):
+        """What sites answer by this name. -> QuerySpec"""
+        sent, known = cls.wire(sizes)
+        public = {item.name: _TYPES.get(item.type) for item in fields(cls)} | known
+        if "clipped" in public:
+            public["clipped"] = True
         if cls.reads_model:
             public["model"] = HierarchicalBillboard
-        return QuerySpec({cls.kind: sent}, public)
+        return QuerySpec({cls.kind: (sent,)}, public)
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        """Shape of what a task sends, and the fields as in `QuerySpec`."""
+    def wire(cls, sizes):
+        """How many numbers a task sends, and fields that no type describes, as in `QuerySpec`."""
         raise NotImplementedError
 
 
@@ -173,6 +192,10 @@ class _Bins(Question):
             blocks.append(weight * np.bincount(there, minlength=count))
         return np.concatenate(blocks)
 
+    @classmethod
+    def wire(cls, sizes):
+        return len(cls.weights), {}
+
 
 @dataclass
 class Place(_Bins):
@@ -192,10 +215,6 @@ class Place(_Bins):
             np.where(s.n > 0, s.y_mean < 0, -1),
         )
         return np.stack(blocks, axis=1).astype(float)
-
-    @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (len(cls.counts),), {}
 
 
 @dataclass
@@ -217,10 +236,6 @@ class Zoom(_Bins):
         bins = np.floor((s.y_mean - self.middle + self.half) / self.width)
         return np.where(s.n > 0, bins, -1.0)[:, None]
 
-    @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (1,), {"middle": Real, "half": Real, "width": Real}
-
 
 @dataclass
 class Rates(_Bins):
@@ -238,10 +253,6 @@ class Rates(_Bins):
         blocks = np.where(n > 0, octave, -1), np.where(n > 0, 0, -1)
         return np.stack(blocks, axis=1).astype(float)
 
-    @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (len(cls.counts),), {}
-
 
 @dataclass
 class Base(Question):
@@ -249,11 +260,7 @@ class Base(Question):
 
     kind, reads_model = "base", False
     length, spread = 1.0, math.sqrt(2.0)
-    n_classes: int
-
-    @property
-    def size(self):
-        return self.n_classes
+    size: int  # of classes
 
     def answer(self, tasks, model):
         return tasks.class_shares()
@@ -264,8 +271,8 @@ class Base(Question):
         return sent / np.maximum(sent.sum(axis=1, keepdims=True), 1.0)
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (n_classes,), {"n_classes": n_classes}
+    def wire(cls, sizes):
+        return sizes.n_classes, {"size": sizes.n_classes}
 
 
 def _octave(values):
@@ -287,10 +294,10 @@ class ColumnUnits(Question):
     Attributes
     ----------
     scale, centre : ndarray (d,)
-    clipped : bool
-        False without a budget, where means are taken as they are.
     reach : float
         Root mean square of what is not clipped.
+    clipped : bool
+        False without a budget, where means are taken as they are.
     of_means : bool, default=False
     """
 
@@ -298,8 +305,8 @@ class ColumnUnits(Question):
     length, spread = 1.0, 2.0
     scale: np.ndarray
     centre: np.ndarray
-    clipped: bool
     reach: float
+    clipped: bool = True
     of_means: bool = False
 
     @property
@@ -330,13 +337,9 @@ class ColumnUnits(Question):
         """In scales, of a mean over tasks."""
         return np.sinh(mean) if self.clipped else mean
 
-    def bounded(self, sent):
-        return _within_one(sent, self.clipped)
-
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        public = {"scale": [(d,)], "centre": [(d,)], "clipped": True, "reach": Real}
-        return (d,), {**public, "of_means": bool}
+    def wire(cls, sizes):
+        return sizes.d, dict.fromkeys(("scale", "centre"), [(sizes.d,)])
 
 
 # ------------------------------------------------------------------------------------- step
@@ -389,15 +392,8 @@ class CentreStep(Question):
         return np.concatenate([level[..., None], slopes], axis=2).reshape(n, -1)
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        shape = centre_shape(d, n_classes)
-        return (math.prod(shape),), {
-            "near": [shape],
-            "clip_norm": Real,
-            "level_unit": Real,
-            "with_slopes": bool,
-            "gain": Real,
-        }
+    def wire(cls, sizes):
+        return math.prod(sizes.centre), {"near": [sizes.centre]}
 
 
 @dataclass
@@ -421,37 +417,30 @@ class RelationStep(CentreStep):
         return (rows[:, :, None] * deviation[:, None]).reshape(len(deviation), -1)
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0, rank=0):
-        (_,), public = super().wire(d, loss, n_classes)
-        return (rank * (d + 1),), {**public, "rank": rank}
+    def wire(cls, sizes):
+        sent, public = super().wire(sizes)
+        return sizes.rank * sent, {**public, "rank": sizes.rank}
 
 
 @dataclass
 class FactorStep(Question):
     """Posterior deviation of the level of a task, in the place of its level of the factor.
 
-    In units of `level_unit` and clipped at one; `clipped`: False without a budget.
+    In units of `level_unit` and clipped at one; `size` is the number of levels.
     """
 
     kind, length, spread = "factor", 1.0, 2.0
-    n_levels: int
+    size: int
     level_unit: float
     clipped: bool = True
-
-    @property
-    def size(self):
-        return self.n_levels
 
     def answer(self, tasks, model):
         level, _ = tasks.pull(model, model.centre, model.centre)
         return model.above.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
 
-    def bounded(self, sent):
-        return _within_one(sent, self.clipped)
-
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0, n_levels=0):
-        return (n_levels,), {"n_levels": n_levels, "level_unit": Real, "clipped": True}
+    def wire(cls, sizes):
+        return sizes.n_levels, {"size": sizes.n_levels}
 
 
 @dataclass
@@ -468,7 +457,8 @@ class AcrossStep(Question):
 
     Attributes
     ----------
-    n_levels : int
+    size : int
+        Number of levels.
     row_unit : float
         Standard deviation that rows of information one are taken to have.
     of_rows : bool
@@ -478,21 +468,17 @@ class AcrossStep(Question):
     """
 
     kind, length, spread = "across", 1.0, 2.0
-    n_levels: int
+    size: int
     row_unit: float
     of_rows: bool = False
     clipped: bool = True
 
-    @property
-    def size(self):
-        return self.n_levels
-
     def answer(self, tasks, model, some=slice(None)):
         first, last, _ = some.indices(len(tasks.tasks))
-        shape, rows = (last - first, self.n_levels), slice(*tasks.offsets[[first, last]])
+        shape, rows = (last - first, self.size), slice(*tasks.offsets[[first, last]])
         level = model.across.factor.of(tasks.row_levels, rows)
         known = level >= 0
-        cells = ((tasks.codes[rows] - first) * self.n_levels + level)[known]
+        cells = ((tasks.codes[rows] - first) * self.size + level)[known]
 
         def by_cell(values):
             sums = np.bincount(cells, values[rows][known], minlength=math.prod(shape))
@@ -507,18 +493,21 @@ class AcrossStep(Question):
             return math.sqrt(WITHIN) * weight[:, None] * n
         return (weight / self.row_unit)[:, None] * by_cell(information * deviations)
 
-    def bounded(self, sent):
-        return _within_one(sent, self.clipped)
-
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0, n_levels=0):
-        public = {"n_levels": n_levels, "row_unit": Real, "of_rows": bool, "clipped": True}
-        return (n_levels,), public
+    def wire(cls, sizes):
+        return sizes.n_across, {"size": sizes.n_across}
+
+
+class Exact(Question):
+    """A kind of query without a budget only. It has no bound."""
+
+    def bounded(self, sent):
+        return sent
 
 
 @dataclass
-class ExactStep(Question):
-    """Score and information of the centre, without a budget only. They have no bound.
+class ExactStep(Exact):
+    """Score and information of the centre.
 
     Attributes
     ----------
@@ -541,9 +530,6 @@ class ExactStep(Question):
             own = model.relation.rows(tasks.tasks[some])
             rows = np.concatenate([rows, own[:, 1:]], axis=1)
         return np.concatenate([score, info.reshape(len(score), -1), rows], axis=1)
-
-    def bounded(self, sent):
-        return sent
 
     def total(self, sent):
         n = sent.shape[1] - self.rank
@@ -576,17 +562,14 @@ class OriginStep(Question):
     def answer(self, tasks, model):
         return row_products(tasks.of_origin(model)[1], self.to)
 
-    def bounded(self, sent):
-        return _balls(sent, 1.0)
-
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (d,), {"to": [(d, d)]}
+    def wire(cls, sizes):
+        return sizes.d, {"to": [(sizes.d, sizes.d)]}
 
 
 @dataclass
-class ExactOrigin(Question):
-    """Log evidence and scores of where levels and slopes are independent, without a budget only.
+class ExactOrigin(Exact):
+    """Log evidence and scores of where levels and slopes are independent.
 
     With u the slopes of a task from the centre in units of their shape, and v its level, a task
     sends the expected u v.
@@ -604,19 +587,16 @@ class ExactOrigin(Question):
         log_evidence, scores = tasks.of_origin(model)
         return np.c_[log_evidence, row_products(scores, self.to)]
 
-    def bounded(self, sent):
-        return sent
-
     def total(self, sent):
         """Sum of the log evidence and the scores, and of products of these."""
         return np.concatenate([sent.sum(axis=0)[None], sent.T @ sent])
 
 
 @dataclass
-class LevelSums(Question):
+class LevelSums(Exact):
     """Where slopes are taken to be equal: what restricted likelihood needs of the tasks.
 
-    Without a budget only. See `skpmtl.task.posterior.LevelRows.products`.
+    See `skpmtl.task.posterior.LevelRows.products`.
 
     Attributes
     ----------
@@ -632,9 +612,6 @@ class LevelSums(Question):
         sums = np.stack([tasks.summaries.n[some], w, w * w], axis=1)
         parts = (part.reshape(len(w), -1) for part in (products, slopes))
         return np.concatenate([sums, *parts], axis=1)
-
-    def bounded(self, sent):
-        return sent
 
     @staticmethod
     def parts(total, size):
@@ -698,21 +675,14 @@ class Moment(Question):
         sizes = np.sqrt(sum(slopes[:, j] ** 2 for j in range(slopes.shape[1])))
         return slopes / np.maximum(sizes, 1e-300)[:, None]
 
-    def bounded(self, sent):
-        return _balls(sent, 1.0)
-
     def total(self, sent):
         sent = sent.reshape(-1, len(self.root))
         return sent.T @ sent
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        shape = centre_shape(d, n_classes)
-        return (math.prod(shape[:-1]) * d,), {
-            "centre": [shape],
-            "root": [(d, d)],
-            "related": Integral,
-        }
+    def wire(cls, sizes):
+        known = {"centre": [sizes.centre], "root": [(sizes.d, sizes.d)]}
+        return math.prod(sizes.centre[:-1]) * sizes.d, known
 
 
 # ------------------------------------------------------------------------------------- vote
@@ -826,8 +796,8 @@ class Vote(Question):
         return _balls(np.clip(sent, -1.0, 1.0), VOTE_LENGTH) if self.clipped else sent
 
     @classmethod
-    def wire(cls, d, loss="squared", n_classes=0):
-        return (MOST_PRIORS - 1,), {"parts": (Part, d, loss, n_classes), "clipped": True}
+    def wire(cls, sizes):
+        return MOST_PRIORS - 1, {"parts": (Part, *sizes[:3])}
 
 
 PLACES: dict[str, tuple[type[Question], ...]] = {
@@ -845,17 +815,9 @@ _EVERY: list[type[Question]] = [
 KINDS = {kind.kind: kind for kind in _EVERY}
 
 
-def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0, n_across=0):
-    """What a site answers; `rank` of a relation, levels of factors above and across tasks.
-
-    -> {statistic: QuerySpec}
-    """
-    kinds = *PLACES["classes" if n_classes else loss], *BOUNDED
-    found = {kind.kind: kind.spec(d, loss, n_classes) for kind in kinds}
-    if rank:
-        found[RelationStep.kind] = RelationStep.spec(d, loss, n_classes, rank=rank)
-    if n_levels:
-        found[FactorStep.kind] = FactorStep.spec(d, loss, n_classes, n_levels=n_levels)
-    if n_across:
-        found[AcrossStep.kind] = AcrossStep.spec(d, loss, n_classes, n_levels=n_across)
-    return found
+def query_specs(sizes):
+    """What a site answers. -> {statistic: QuerySpec}"""
+    kinds = [*PLACES["classes" if sizes.n_classes else sizes.loss], *BOUNDED]
+    more = (RelationStep, sizes.rank), (FactorStep, sizes.n_levels), (AcrossStep, sizes.n_across)
+    kinds += [kind for kind, number in more if number]
+    return {kind.kind: kind.spec(sizes) for kind in kinds}

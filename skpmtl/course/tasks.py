@@ -40,7 +40,7 @@ class HierarchicalTaskSide(TaskSide):
         if query.pick is not None or kind not in _LARGE:
             return super().answer(query)
         question, total = kind.of(query.public), 0.0
-        width = question.n_levels if kind is AcrossStep else 3 * np.size(model.centre) ** 2
+        width = question.size if kind is AcrossStep else 3 * np.size(model.centre) ** 2
         size = max(_BLOCK // width, 1)
         for first in range(0, len(self.models.tasks), size):
             sent = question.answer(self.models, model, slice(first, first + size))

@@ -21,6 +21,7 @@ Without subgroups there is one, and they are the same.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -201,19 +202,14 @@ def log_evidence_by(axis, parts, level, slopes, scales):
     return log_sum(both.reshape(-1, len(parts))).reshape(both.shape[:2])
 
 
-def averages(parts, level, slopes, scales):
-    found = [posterior.averages(part.dec, level, slopes, scales) for part in parts]
+def _over_parts(function, parts, level, slopes, scales):
+    found = [function(part.dec, level, slopes, scales) for part in parts]
     return _average(parts, scales, found)
 
 
-def covariances(parts, level, slopes, scales):
-    found = [posterior.covariances(part.dec, level, slopes, scales) for part in parts]
-    return _average(parts, scales, found)
-
-
-def of_origin(parts, level, slopes, scales):
-    found = [posterior.of_origin(part.dec, level, slopes, scales) for part in parts]
-    return _average(parts, scales, found)
+averages = partial(_over_parts, posterior.averages)
+covariances = partial(_over_parts, posterior.covariances)
+of_origin = partial(_over_parts, posterior.of_origin)
 
 
 def information(parts, level, slopes, scales, some=slice(None)):

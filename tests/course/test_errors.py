@@ -212,16 +212,16 @@ def test_noise_of_sums_is_part_of_the_errors():
         effects(model, question, sums_of(d, 100.0, 3.0 * rng.normal(size=d + 1)), noise)
         for _ in range(400)
     ]
-    estimates = np.array([one.effects for one in found])
-    stds = np.sqrt([np.diag(one.effect_covariance) for one in found])
+    estimates = np.array([one["effects"] for one in found])
+    stds = np.sqrt([np.diag(one["effect_covariance"]) for one in found])
     np.testing.assert_allclose(estimates.std(axis=0), 6.0 / 100.0, rtol=0.15)
     np.testing.assert_allclose(stds.mean(axis=0), 6.0 / 100.0, rtol=0.05)
     hidden = sums_of(d, 2.0, np.zeros(d + 1))
-    assert effects(model, question, hidden, noise) is None
-    assert effects(model, question, hidden, {**noise, "information": 0.1}) is not None
+    assert not effects(model, question, hidden, noise)
+    assert effects(model, question, hidden, {**noise, "information": 0.1})
     # Noise of the squares takes degrees of freedom, and then the errors.
     dof = [
-        one.effect_dof.min() if one is not None else 0.0
+        one["effect_dof"].min() if one else 0.0
         for one in (
             effects(model, question, sums_of(d, 100.0, np.zeros(d + 1)), {**noise, "square": at})
             for at in (0.0, 3.0, 300.0)

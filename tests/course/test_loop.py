@@ -40,8 +40,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLe
 def questions(d=3):
     yield queries.Place()
     yield queries.Zoom(2.0, 4.0, 0.25)
-    yield queries.ColumnUnits(np.ones(d), np.zeros(d), True, 8.0)
-    yield queries.ColumnUnits(np.ones(d), np.zeros(d), True, 2.0, of_means=True)
+    yield queries.ColumnUnits(np.ones(d), np.zeros(d), 8.0)
+    yield queries.ColumnUnits(np.ones(d), np.zeros(d), 2.0, of_means=True)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 2.5)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 0.0)
     yield queries.Moment(np.zeros(d + 1), np.eye(d))
@@ -55,7 +55,7 @@ def questions(d=3):
     "question", [q for q in questions() if q.kind not in ("place", "zoom")], ids=lambda q: q.kind
 )
 def test_what_is_within_the_bound_stays_as_it_is(question):
-    (size,) = question.wire(3)[0]
+    size, _ = question.wire(queries.Sizes(3))
     sent = 0.01 * np.random.default_rng(0).normal(size=(20, size))
     if question.kind == "groups":  # a task has one group, whose count is one
         sent *= np.arange(size) < 4
@@ -83,7 +83,7 @@ def test_a_question_travels_as_public_numbers(question):
     model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).model
     query = question.query(model, question.mechanism("replace-one", 1.0))
     public = unpack(*pack(query.public))
-    spec = type(question).spec(d)
+    spec = type(question).spec(queries.Sizes(d))
     again = type(question).of(spec.check(public)).query(model, None)
     assert pack(again.public)[0] == pack(query.public)[0]
     side = HierarchicalTaskSide(read_training(PrivateMTL(), *table(4))[0])

@@ -95,7 +95,7 @@ def test_questions_travel_as_public_numbers(which):
     vote = queries.Vote(queries.separate([loop.part()] * 3))
     for question in [*questions(which), vote]:
         query = question.query(loop.model, question.mechanism("replace-one", 1.0))
-        spec = queries.query_specs(D, loss, C)[query.statistic]
+        spec = queries.query_specs(queries.Sizes(D, loss, C))[query.statistic]
         again = type(question).of(spec.check(unpack(*pack(query.public)))).query(loop.model, None)
         assert pack(again.public)[0] == pack(query.public)[0]
 

@@ -193,5 +193,6 @@ def test_losses_of_extreme_scores(run):
     top, mass = run(losses.softmax)(z, 0, p, 0)
     assert top == 1e3 and mass == pytest.approx(1.0 + np.exp(-2.0), rel=1e-14)
     np.testing.assert_allclose(p[0], np.array([1.0, np.exp(-2.0), 0.0]) / mass, rtol=1e-14)
-    run(losses.residuals)(z, np.array([0.0, 2.0]), 0, 2, 2)
+    for i in range(2):
+        run(losses.residuals)(z[i : i + 1], np.array([0.0, 2.0]), i, 2)
     np.testing.assert_allclose(z, [[*(p[0, :2] - [1.0, 0.0]), 0.0], [1 / 3, 1 / 3, -2 / 3]])
