@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..._runtime.constraints import Interval, StrOptions, check_parameters
 from ...privacy.report import PrivacyReport
+from ..published import take
 from .aggregation import VERSIONS
 from .baselines import BASELINES
 from .models import Perceptron
@@ -304,24 +305,7 @@ class PublishedFedMTL(FedMTLRounds):
         monitor=None,
         random_state=None,
     ):
-        self.hidden = hidden
-        self.method = method
-        self.threshold = threshold
-        self.n_rounds = n_rounds
-        self.participation = participation
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.strength = strength
-        self.inner_steps = inner_steps
-        self.scale = scale
-        self.n_candidates = n_candidates
-        self.groups = groups
-        self.start = start
-        self.secure = secure
-        self.n_servers = n_servers
-        self.monitor = monitor
-        self.random_state = random_state
+        take(self, locals())
 
     def _model(self, X, outputs):
         if X.ndim != 2:

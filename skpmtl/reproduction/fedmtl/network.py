@@ -7,6 +7,7 @@ batches: they have as many parameters, and no statistics that would be neither s
 import numpy as np
 
 from ..._runtime.torch_modules import build, import_torch
+from ..published import take
 from .estimators import DOCUMENTED, PARAMETERS, FedMTLRounds
 
 __all__ = ["SharedModule", "PublishedFedMTLNetwork", "lenet", "mobilenet_v2", "segnet"]
@@ -144,26 +145,7 @@ class PublishedFedMTLNetwork(FedMTLRounds):
         monitor=None,
         random_state=None,
     ):
-        self.module = module
-        self.head = head
-        self.device = device
-        self.method = method
-        self.threshold = threshold
-        self.n_rounds = n_rounds
-        self.participation = participation
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.strength = strength
-        self.inner_steps = inner_steps
-        self.scale = scale
-        self.n_candidates = n_candidates
-        self.groups = groups
-        self.start = start
-        self.secure = secure
-        self.n_servers = n_servers
-        self.monitor = monitor
-        self.random_state = random_state
+        take(self, locals())
 
     def _model(self, X, outputs):
         if self.module is None or self.head is None:

@@ -1,21 +1,19 @@
 """Estimators of Algorithm 1 and of the batch version of the experiments, for linear models."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..._runtime.constraints import Interval, StrOptions, check_parameters
-from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed, merge_rows
+from ..._runtime.constraints import Interval, StrOptions
+from ...base import MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ...exchange.plan import n_servers_of
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_positive
 from ...privacy.report import PrivacyReport
-from ...privacy.rng import noise_source
-from ...tables.table import by_code
+from ..published import Published, take
 from .models import GeneralizedLinear
 from .plan import MetaRoundsPlan
 from .rounds import META_STEPS, MetaTasks, meta_learner, minibatch_descent, online_descent
@@ -43,10 +41,11 @@ class PublishedInit:
     report: PrivacyReport
 
 
-class MetaRounds(TaskIndexed):
+class MetaRounds(Published):
     """Fit, personalize and predict, for any model with the interface of `models`."""
 
     _parameter_constraints = {
+        **Published._parameter_constraints,
         "epsilon": [Real, None],
         "delta": [Interval(Real, 0, 1, closed="neither"), None],
         "adjacency": [StrOptions({"replace-one", "zero-out"})],
@@ -72,20 +71,11 @@ class MetaRounds(TaskIndexed):
         "refine_epochs": [Interval(Integral, 0, None, closed="left")],
         "refine_batch_size": [*_COUNT, None],
         "fit_intercept": ["boolean"],
-        "task_feature": [str, Integral, list, None],
-        "tasks": [StrOptions({"auto"}), "array-like"],
-        "classes": [StrOptions({"auto"}), "array-like"],
         "secure": ["boolean"],
-        "random_state": ["random_state", np.random.Generator],
     }
 
-    def _take(self, given):
-        """Set parameters from the local names of ``__init__``."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
-
     def _check_parameters(self):
-        check_parameters(self)
+        super()._check_parameters()
         if self.epsilon is not None:
             check_positive(epsilon=self.epsilon)
         if self.descent == "bassily" and (self.diameter is None or self._mode() != "task-global"):
@@ -107,8 +97,7 @@ class MetaRounds(TaskIndexed):
         return self._mode() is not None
 
     def _mode(self):
-        private = self.epsilon is not None and math.isfinite(self.epsilon)
-        return self.privacy if private else None
+        return self.privacy if super()._is_private() else None
 
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
@@ -140,12 +129,6 @@ class MetaRounds(TaskIndexed):
         }
         return {**fitted, "task_models_": self._refined(model, init, rows)}
 
-    def _source(self):
-        with warnings.catch_warnings():
-            if not self._is_private():
-                warnings.simplefilter("ignore")  # about a seed: no noise is drawn
-            return noise_source(self.random_state, secure=self.secure)
-
     def _model_of(self, table):
         model = self._model(table.n_features, table.n_classes)
         if self.init is not None:
@@ -159,11 +142,7 @@ class MetaRounds(TaskIndexed):
         return model
 
     def _rows_of(self, table):
-        if table.weights is not None:
-            raise ValueError(
-                f"{type(self).__name__} has no weights, as its paper has none: leave out "
-                "sample_weight."
-            )
+        self._refuse_weights(table)
         X = table.X if not table.is_sparse else table.X.toarray()
         X = X if table.rows is None else X[table.rows]
         y = np.asarray(table.y, dtype=float)
@@ -222,36 +201,10 @@ class MetaRounds(TaskIndexed):
         return self
 
     # ------------------------------------------------------------------------- predict
-    def _linear(self, X, task, decide=None, level="task"):
-        if level != "task":
-            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
-        rows = self._read_rows(X, task)
-        score = self._row_values(rows, None)
-        return rows.wrap(score if decide is None else decide(score))
-
-    _rows_to_score = TaskIndexed._read_rows
-
-    def _row_values(self, rows, decide):
-        if rows.codes is None:
-            X = self._dense(rows.features())
-            parts = [self._scores_of(k, X) for k in self._wide_columns()]
-            score = np.stack(parts, axis=1)
-        else:
-            score = None
-            for k, part in by_code(rows.codes):
-                found = self._scores_of(k, self._dense(rows.features(part)))
-                if score is None:
-                    score = np.empty((len(rows.codes), *found.shape[1:]))
-                score[part] = found
-        return score if decide is None else decide(score)
-
     def _scores_of(self, k, X):
+        X = X.toarray() if hasattr(X, "toarray") else X
         found = self._model_.scores(self.task_models_[k], X)
         return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
-
-    @staticmethod
-    def _dense(X):
-        return X.toarray() if hasattr(X, "toarray") else X
 
 
 PARAMETERS = (
@@ -398,7 +351,7 @@ class PublishedMetaInit(MTLRegressorMixin, _LinearRounds):
         secure=False,
         random_state=None,
     ):
-        self._take(locals())
+        take(self, locals())
 
 
 class PublishedMetaInitClassifier(MTLClassifierMixin, _LinearRounds):
@@ -445,4 +398,4 @@ class PublishedMetaInitClassifier(MTLClassifierMixin, _LinearRounds):
         secure=False,
         random_state=None,
     ):
-        self._take(locals())
+        take(self, locals())

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..._runtime.torch_modules import build, import_torch
 from ...base import MTLClassifierMixin, MTLRegressorMixin
+from ..published import take
 from .estimators import PARAMETERS, MetaRounds
 
 __all__ = ["MetaModule", "PublishedMetaNetwork", "PublishedMetaNetworkClassifier"]
@@ -176,7 +177,7 @@ class PublishedMetaNetwork(MTLRegressorMixin, _NetworkRounds):
         secure=False,
         random_state=None,
     ):
-        self._take(locals())
+        take(self, locals())
 
 
 class PublishedMetaNetworkClassifier(MTLClassifierMixin, _NetworkRounds):
@@ -224,4 +225,4 @@ class PublishedMetaNetworkClassifier(MTLClassifierMixin, _NetworkRounds):
         secure=False,
         random_state=None,
     ):
-        self._take(locals())
+        take(self, locals())

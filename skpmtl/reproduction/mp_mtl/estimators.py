@@ -1,20 +1,18 @@
 """Estimators of Algorithms 1 to 3, and of learning alone, for linear models."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
 
-from ..._runtime.constraints import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions
 from ..._runtime.threads import single_blas_thread
-from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed
+from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
 from ...privacy.report import ALONE, PrivacyReport, silent_report
-from ...privacy.rng import noise_source
-from ...tables.table import by_code
+from ..published import Published, take
 from .losses import losses_of, own_rates, ridge_models, rows_of
 from .plan import MPMTLPlan, best_allocation, default_delta
 from .rounds import PROJECTIONS, ModelTasks, OwnPart, curator
@@ -46,27 +44,18 @@ class MPMTLReleases:
     report: PrivacyReport
 
 
-class LinearTasks(TaskIndexed):
+class LinearTasks(Published):
     """Input and prediction of linear models without intercepts, which the paper does not have.
 
     A subclass has ``_fitted(table, tasks, source)``, for the rows of all tasks as of `rows_of`.
     """
 
     _parameter_constraints = {
+        **Published._parameter_constraints,
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "delta": [Interval(Real, 0, 1, closed="left"), None],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "task_feature": [str, Integral, list, None],
-        "tasks": [StrOptions({"auto"}), "array-like"],
-        "classes": [StrOptions({"auto"}), "array-like"],
-        "random_state": ["random_state", np.random.Generator],
     }
-
-    def _check_parameters(self):
-        check_parameters(self)
-
-    def _is_private(self):
-        return self.epsilon is not None and math.isfinite(self.epsilon)
 
     def _budget(self, m):
         """-> epsilon or None, delta"""
@@ -79,20 +68,8 @@ class LinearTasks(TaskIndexed):
             check_budget(self.epsilon, delta, m, pure=self.mechanism != "gaussian")
         return self.epsilon, delta
 
-    def _source(self):
-        if self.random_state is None:
-            return noise_source()
-        with warnings.catch_warnings():
-            if not self._is_private():
-                warnings.simplefilter("ignore")  # no noise is drawn
-            return noise_source(self.random_state)
-
     def _fit_table(self, table):
-        if table.weights is not None:
-            raise ValueError(
-                f"{type(self).__name__} has no weights, as its paper has none: leave out "
-                "sample_weight."
-            )
+        self._refuse_weights(table)
         try:
             with single_blas_thread():
                 tasks = rows_of(table, bool(table.n_classes))
@@ -103,29 +80,8 @@ class LinearTasks(TaskIndexed):
             raise ValueError(_DIVERGED)
         return {**fitted, "intercept_": np.zeros(len(fitted["coef_"]))}
 
-    def _with_absent(self, fitted, table):
-        return fitted  # the rounds had them
-
-    def _linear(self, X, task, decide=None, level="task"):
-        if level != "task":
-            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
-        rows = self._read_rows(X, task)
-        score = self._scores(rows)
-        return rows.wrap(score if decide is None else decide(score))
-
-    _rows_to_score = TaskIndexed._read_rows
-
-    def _row_values(self, rows, decide):
-        score = self._scores(rows)
-        return score if decide is None else decide(score)
-
-    def _scores(self, rows):
-        if rows.codes is None:
-            return rows.features() @ self.coef_[self._wide_columns()].T
-        found = np.empty(len(rows.codes))
-        for k, part in by_code(rows.codes):
-            found[part] = rows.features(part) @ self.coef_[k]
-        return found
+    def _scores_of(self, k, X):
+        return X @ self.coef_[k]
 
 
 _DOC = """Model-protected multi-task {kind} as published: Algorithms 1 to 3, or every task alone.
@@ -282,32 +238,7 @@ class ModelProtected(LinearTasks):
         tasks="auto",
         random_state=None,
     ):
-        self.penalty = penalty
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.budgets = budgets
-        self.clip_norm = clip_norm
-        self.n_rounds = n_rounds
-        self.learning_rate = learning_rate
-        self.accelerated = accelerated
-        self.ridge = ridge
-        self.allocation = allocation
-        self.mechanism = mechanism
-        self.adjacency = adjacency
-        self.noise_shift = noise_shift
-        self.start = start
-        self.start_ridge = start_ridge
-        self.average = average
-        self.project = project
-        self.all_directions = all_directions
-        self.own_penalty = own_penalty
-        self.own_strength = own_strength
-        self.l1 = l1
-        self.monitor = monitor
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.random_state = random_state
+        take(self, locals())
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -397,7 +328,7 @@ class ModelProtected(LinearTasks):
             plan = self._plan(m, d)
             rounds = allow_for_rounding(curator(plan, watch), m)
             moments, projections = run(rounds, models, source)
-            report = self._report(plan, source)
+            report = self._report_of(plan if plan.private else None, source)
         else:
             moments, projections = [], []
             for t in range(self.n_rounds):
@@ -408,16 +339,6 @@ class ModelProtected(LinearTasks):
         coef = models.total / models.t if self.average else models.models()
         releases = MPMTLReleases(moments, projections, report)
         return {"coef_": coef, "billboard_": releases, "privacy_": report}
-
-    def _report(self, plan, source):
-        if not plan.private:
-            return PrivacyReport(
-                guarantee="none", notes={"reason": "there is no clipping and no noise"}
-            )
-        report = plan.report(source)
-        if self.monitor is not None:
-            report.notes["monitor"] = "what monitor= read of the rows is outside the guarantee"
-        return report
 
 
 class PublishedMPMTL(MTLRegressorMixin, ModelProtected):
@@ -474,35 +395,7 @@ class PublishedMPMTLClassifier(MTLClassifierMixin, ModelProtected):
         classes="auto",
         random_state=None,
     ):
-        super().__init__(
-            penalty,
-            lam=lam,
-            epsilon=epsilon,
-            delta=delta,
-            budgets=budgets,
-            clip_norm=clip_norm,
-            n_rounds=n_rounds,
-            learning_rate=learning_rate,
-            accelerated=accelerated,
-            ridge=ridge,
-            allocation=allocation,
-            mechanism=mechanism,
-            adjacency=adjacency,
-            noise_shift=noise_shift,
-            start=start,
-            start_ridge=start_ridge,
-            average=average,
-            project=project,
-            all_directions=all_directions,
-            own_penalty=own_penalty,
-            own_strength=own_strength,
-            l1=l1,
-            monitor=monitor,
-            task_feature=task_feature,
-            tasks=tasks,
-            random_state=random_state,
-        )
-        self.classes = classes
+        take(self, locals())
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

@@ -18,6 +18,7 @@ from ...exchange.plan import Plan
 from ...privacy.accounting import gdp_mu, pure_epsilons, record_budget
 from ...privacy.mechanisms import VectorGamma, VectorGaussian, clip_rows, mean_sensitivity
 from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..published import take
 from .estimators import LinearTasks
 from .losses import MeanLogistic
 
@@ -149,18 +150,7 @@ class OutputNoise(LinearTasks):
         tasks="auto",
         random_state=None,
     ):
-        self.method = method
-        self.lam = lam
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_rounds = n_rounds
-        self.output = output
-        self.max_task_rows = max_task_rows
-        self.clip_norm = clip_norm
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.random_state = random_state
+        take(self, locals())
 
     @property
     def mechanism(self):
@@ -195,9 +185,7 @@ class OutputNoise(LinearTasks):
 
     def _report(self, m, budgets):
         if budgets is None:
-            return PrivacyReport(
-                guarantee="none", notes={"reason": "there is no clipping and no noise"}
-            )
+            return self._report_of(None, None)
         epsilon, delta = self._budget(m)
         notes = {"reason": _REASON, "epsilon per record of a round": list(budgets)}
         return PrivacyReport(
@@ -329,21 +317,7 @@ class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
         classes="auto",
         random_state=None,
     ):
-        super().__init__(
-            method,
-            lam=lam,
-            alpha=alpha,
-            epsilon=epsilon,
-            delta=delta,
-            n_rounds=n_rounds,
-            output=output,
-            max_task_rows=max_task_rows,
-            clip_norm=clip_norm,
-            task_feature=task_feature,
-            tasks=tasks,
-            random_state=random_state,
-        )
-        self.classes = classes
+        take(self, locals())
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
+from scipy import sparse
 
-from ..._runtime.constraints import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions
 from ..._runtime.stack import users_line
-from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed
+from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget, check_positive
 from ...privacy.report import PrivacyReport
-from ...privacy.rng import noise_source
-from ...tables.table import by_code
+from ..published import Published, take
 from .models import linear_model, tasks_of
 from .outputs import outputs_of
 from .plan import FixedRelation, PMTLPlan
@@ -46,10 +46,11 @@ class PMTLReleases:
     report: PrivacyReport
 
 
-class PMTLRounds(TaskIndexed):
+class PMTLRounds(Published):
     """Fit and predict, for any model with the interface of `models`."""
 
     _parameter_constraints = {
+        **Published._parameter_constraints,
         "method": [StrOptions(set(METHODS))],
         "lam": [Interval(Real, 0, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
@@ -69,15 +70,11 @@ class PMTLRounds(TaskIndexed):
         "personal_lam": [Interval(Real, 0, None, closed="left"), None],
         "monitor": [callable, None],
         "fit_intercept": ["boolean"],
-        "task_feature": [str, Integral, list, None],
-        "tasks": [StrOptions({"auto"}), "array-like"],
-        "classes": [StrOptions({"auto"}), "array-like"],
         "secure": ["boolean"],
-        "random_state": ["random_state", np.random.Generator],
     }
 
     def _check_parameters(self):
-        check_parameters(self)
+        super()._check_parameters()
         if self.epsilon is not None and self.noise_multiplier is not None:
             raise ValueError(
                 f"epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r} both set "
@@ -99,9 +96,7 @@ class PMTLRounds(TaskIndexed):
             check_positive(epsilon=self.epsilon)
 
     def _is_private(self):
-        return self.noise_multiplier is not None or (
-            self.epsilon is not None and math.isfinite(self.epsilon)
-        )
+        return self.noise_multiplier is not None or super()._is_private()
 
     def _plan(self, n_tasks):
         q = n_tasks if self.n_sampled is None else self.n_sampled
@@ -140,20 +135,10 @@ class PMTLRounds(TaskIndexed):
         )
 
     def _fit_table(self, table):
-        if table.weights is not None:
-            raise ValueError(
-                f"{type(self).__name__} has no weights, as its paper has none: leave out "
-                "sample_weight."
-            )
+        self._refuse_weights(table)
         m = len(table.everybody)
         plan = self._plan(m)
-        if self._is_private() or self.random_state is not None:
-            with warnings.catch_warnings():
-                if not self._is_private():
-                    warnings.simplefilter("ignore")  # no noise is drawn
-                source = noise_source(self.random_state, secure=self.secure)
-        else:
-            source = noise_source()
+        source = self._source()
         outputs = outputs_of(table.n_classes)
         model = self._model(table, outputs)
         self._check_memory(m, model.size)
@@ -202,14 +187,9 @@ class PMTLRounds(TaskIndexed):
         }
 
     def _report(self, plan, source):
-        if plan.noise_multiplier is None and not (self._is_private() and self.method == "local"):
-            return PrivacyReport(
-                guarantee="none", notes={"reason": "there is no clipping and no noise"}
-            )
-        report = plan.report(source)
-        if self.monitor is not None:
-            report.notes["monitor"] = "what monitor= read of the rows is outside the guarantee"
-        return report
+        alone = self._is_private() and self.method == "local"
+        noisy = plan.noise_multiplier is not None or alone
+        return self._report_of(plan if noisy else None, source)
 
     def _check_memory(self, m, size):
         """Models of all tasks are dense, see the page of the paper."""
@@ -218,9 +198,6 @@ class PMTLRounds(TaskIndexed):
                 f"{m} models of {size} numbers need {m * size * 8 / 2**30:.0f} GiB: take fewer "
                 "features, classes or tasks."
             )
-
-    def _with_absent(self, fitted, table):
-        return fitted  # the rounds had them
 
     def history(self):
         """What was spent after every round.
@@ -243,39 +220,11 @@ class PMTLRounds(TaskIndexed):
             for t, length in enumerate(self.billboard_.lengths)
         ]
 
-    def _linear(self, X, task, decide=None, level="task"):
-        if level != "task":
-            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
-        rows = self._read_rows(X, task)
-        score = self._scores(rows)
-        return rows.wrap(score if decide is None else decide(score))
-
-    _rows_to_score = TaskIndexed._read_rows
-
-    def _row_values(self, rows, decide):
-        score = self._scores(rows)
-        return score if decide is None else decide(score)
-
-    def _scores(self, rows):
-        c = self._model_.n_outputs
-        if rows.codes is None:
-            X = rows.features()
-            parts = [self._scores_of(k, X) for k in self._wide_columns()]
-            found = np.stack(parts, axis=1)
-        else:
-            found = np.empty((len(rows.codes), c))
-            for k, part in by_code(rows.codes):
-                found[part] = self._scores_of(k, rows.features(part))
-        return found if c > 1 else found[..., 0]
-
     def _scores_of(self, k, X):
         model = self._model_
         X = model.features(X)
-        return model.scores(self.task_models_[[k]], X if self._is_csr(X) else X[None])[0]
-
-    @staticmethod
-    def _is_csr(X):
-        return hasattr(X, "tocsr")
+        found = model.scores(self.task_models_[[k]], X if sparse.issparse(X) else X[None])[0]
+        return found[:, 0] if model.n_outputs == 1 else found
 
 
 _LINEAR = """Private multi-task {kind} as published: Algorithm 1 and its competitors.
@@ -394,29 +343,7 @@ class LinearRounds(PMTLRounds):
         secure=False,
         random_state=None,
     ):
-        self.method = method
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.clip_norm = clip_norm
-        self.noise_multiplier = noise_multiplier
-        self.n_rounds = n_rounds
-        self.n_sampled = n_sampled
-        self.local_steps = local_steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.task_loss = task_loss
-        self.relation = relation
-        self.personalization = personalization
-        self.personal_steps = personal_steps
-        self.personal_lam = personal_lam
-        self.monitor = monitor
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.secure = secure
-        self.random_state = random_state
+        take(self, locals())
 
     def _model(self, table, outputs):
         c = table.n_classes if table.n_classes > 2 else 1
@@ -503,32 +430,7 @@ class PublishedPMTLClassifier(MTLClassifierMixin, LinearRounds):
         secure=False,
         random_state=None,
     ):
-        super().__init__(
-            method,
-            lam=lam,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            n_rounds=n_rounds,
-            n_sampled=n_sampled,
-            local_steps=local_steps,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            task_loss=task_loss,
-            relation=relation,
-            personalization=personalization,
-            personal_steps=personal_steps,
-            personal_lam=personal_lam,
-            monitor=monitor,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            secure=secure,
-            random_state=random_state,
-        )
-        self.classes = classes
+        take(self, locals())
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...base import MTLClassifierMixin
+from ..published import take
 from .estimators import PMTLRounds
 from .models import Block, OneByOne, tasks_of
 
@@ -157,32 +158,7 @@ personal_steps, personal_lam, monitor, task_feature, tasks, classes, secure, ran
         secure=False,
         random_state=None,
     ):
-        self.module = module
-        self.method = method
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.clip_norm = clip_norm
-        self.noise_multiplier = noise_multiplier
-        self.n_rounds = n_rounds
-        self.n_sampled = n_sampled
-        self.local_steps = local_steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.task_loss = task_loss
-        self.relation = relation
-        self.personalization = personalization
-        self.personal_steps = personal_steps
-        self.personal_lam = personal_lam
-        self.monitor = monitor
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.classes = classes
-        self.start_seed = start_seed
-        self.device = device
-        self.secure = secure
-        self.random_state = random_state
+        take(self, locals())
 
     def _check_parameters(self):
         super()._check_parameters()
