@@ -4,8 +4,11 @@ import re
 import warnings
 from importlib.util import find_spec
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import configuration
+from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,10 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask
 from skpmtl._runtime.constraints import StrOptions
 from tests.helpers.cases import FIRST, TASKS
-
-hypothesis = pytest.importorskip("hypothesis", reason="extra test")
-from hypothesis import configuration  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from tests.helpers.drawn import drawn
 
 ESTIMATORS = {
     **{cls.__name__: case.estimator for cls, case in FIRST.items()},
@@ -50,18 +50,9 @@ def no_folder_here(tmp_path_factory):
     configuration.set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
 
 
-def drawn(test):
+def of_every_estimator(test):
     """The test of every estimator with a few examples."""
-    settings = hypothesis.settings(
-        max_examples=8,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-        report_multiple_bugs=False,
-        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # shrinking takes long
-    )
-    some = settings(hypothesis.given(st.data())(test))
+    some = drawn(8, data=st.data())(test)
 
     @pytest.mark.parametrize("name", ESTIMATORS)
     def run(name):
@@ -238,7 +229,7 @@ def judge(est, args):
 
 
 @pytest.mark.spread(6)
-@drawn
+@of_every_estimator
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""
     if "PerTask" in name:
@@ -247,13 +238,13 @@ def test_odd_numbers(name, data):
 
 
 @pytest.mark.spread(15)
-@drawn
+@of_every_estimator
 def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 
 
 @pytest.mark.spread(8)
-@drawn
+@of_every_estimator
 def test_odd_parameters(name, data):
     est = settled(name)
     est.set_params(**parameters(data.draw, est))

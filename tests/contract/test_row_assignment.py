@@ -1,8 +1,10 @@
 """One task's rows never change which rows of another task are trained on."""
 
+import hypothesis
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import strategies as st
 
 from skpmtl import (
     LeaveTasksOut,
@@ -15,9 +17,7 @@ from skpmtl.cli import table as cli
 from skpmtl.search.rows import SplitRows
 from skpmtl.tables.folds import folds_of
 from skpmtl.tables.forms import read_training
-
-hypothesis = pytest.importorskip("hypothesis", reason="extra test")
-from hypothesis import strategies as st  # noqa: E402
+from tests.helpers.drawn import drawn
 
 LISTED = [*(f"t{k}" for k in range(15))]
 
@@ -91,26 +91,15 @@ def neighbours(draw):
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_rows_of_one_task_move_no_row_of_another(name):
-    split = SPLITS[name]
-
-    @hypothesis.settings(
-        max_examples=40,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(neighbours())
+    @drawn(40, pair=neighbours())
     def check(pair):
         first, second, changed = pair
         try:
-            found = [split(*rows) for rows in (first, second)]
+            found = [SPLITS[name](*rows) for rows in (first, second)]
         except ValueError as error:  # few rows: a fold is empty
             hypothesis.assume("rows" not in str(error) and "tasks" not in str(error))
             raise
-        found = [
-            part[rows[1] != changed] for part, rows in zip(found, (first, second), strict=True)
-        ]
-        np.testing.assert_array_equal(*found)
+        others = (part[of != changed] for part, (_, of) in zip(found, pair[:2], strict=True))
+        np.testing.assert_array_equal(*others)
 
     check()
