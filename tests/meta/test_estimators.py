@@ -163,26 +163,12 @@ def test_a_record_never_sends_more_than_the_bound(kind, intercept):
 def test_without_privacy_it_is_reptile(kind, intercept):
     """All tasks in every round: gradient steps in numpy, row by row."""
     X, y, task = problem(kind)
-    est = model(
-        kind,
-        epsilon=None,
-        inner_steps=3,
-        inner_learning_rate=0.3,
-        meta_learning_rate=0.7,
-        tasks_per_round="all",
-        visits=3,
-        fit_intercept=intercept,
-    ).fit(X, y, task=task)
-    W, b = plain.reptile(
-        KINDS[kind],
-        parts_of(kind, X, y, task),
-        [range(6)] * 3,
-        n_outputs=outputs(kind),
-        meta_rate=0.7,
-        steps=3,
-        rate=0.3,
-        fit_intercept=intercept,
-    )
+    given = {"inner_steps": 3, "inner_learning_rate": 0.3, "meta_learning_rate": 0.7, "visits": 3}
+    est = model(kind, epsilon=None, tasks_per_round="all", fit_intercept=intercept, **given)
+    est.fit(X, y, task=task)
+    how = {"n_outputs": outputs(kind), "meta_rate": 0.7, "steps": 3, "rate": 0.3}
+    parts, rounds = parts_of(kind, X, y, task), [range(6)] * 3
+    W, b = plain.reptile(KINDS[kind], parts, rounds, fit_intercept=intercept, **how)
     assert_allclose(np.reshape(est.init_coef_, W.shape), W, rtol=0, atol=1e-10)
     assert_allclose(np.reshape(est.init_intercept_, b.shape), b, rtol=0, atol=1e-10)
     assert np.abs(W).max() > 0.01 and est.n_iter_ == 3
@@ -193,17 +179,9 @@ def test_without_privacy_it_is_reptile(kind, intercept):
 def test_disjoint_batches_are_taken_in_turn_over_all_visits():
     """With one step in a visit, each visit sees other rows: five of them see all, and again."""
     X, y, task = problem("real", m=1, rows=(11, 12))
-    est = model(
-        "real",
-        epsilon=None,
-        batches="disjoint",
-        batch_size=4,
-        inner_steps=1,
-        visits=5,
-        inner_learning_rate=0.3,
-        meta_learning_rate=1.0,
-        tasks_per_round="all",
-    ).fit(X, y, task=task)
+    given = {"batches": "disjoint", "batch_size": 4, "inner_steps": 1, "visits": 5}
+    given |= {"inner_learning_rate": 0.3, "meta_learning_rate": 1.0, "tasks_per_round": "all"}
+    est = model("real", epsilon=None, **given).fit(X, y, task=task)
     (part,) = parts_of("real", X, y, task)
     thirds = [np.arange(i, 11, 3) for i in range(3)]
     # A task that is alone, at a meta learning rate of 1, goes on from its own last model.
@@ -235,15 +213,9 @@ def test_tasks_are_visited_in_random_order_and_as_often(size, visits):
     known = [(plan, plain.reptile(0, parts, plan, **inner)) for plan in orders(3, visits, size)]
     seen = []
     for seed in range(6):
-        est = DPMetaInit(
-            epsilon=None,
-            inner_steps=3,
-            inner_learning_rate=0.3,
-            meta_learning_rate=0.9,
-            tasks_per_round=size,
-            visits=visits,
-            random_state=seed,
-        ).fit(X, y, task=task)
+        given = {"tasks_per_round": size, "visits": visits, "random_state": seed}
+        given |= {"inner_steps": 3, "inner_learning_rate": 0.3, "meta_learning_rate": 0.9}
+        est = DPMetaInit(epsilon=None, **given).fit(X, y, task=task)
         matches = [
             rounds
             for rounds, (W, b) in known
@@ -261,17 +233,9 @@ def test_clipping_without_noise_to_speak_of(kind):
     """One step, a small bound, a huge epsilon: sums of clipped gradients, then the mean."""
     X, y, task = problem(kind, rows=(15, 16))
     C = outputs(kind)
-    est = model(
-        kind,
-        epsilon=1e14,
-        delta=1e-3,
-        clip_norm=0.3,
-        inner_steps=1,
-        inner_learning_rate=0.5,
-        meta_learning_rate=0.8,
-        tasks_per_round="all",
-        tasks=list(range(6)),
-    ).fit(X, y, task=task)
+    given = {"clip_norm": 0.3, "inner_steps": 1, "inner_learning_rate": 0.5}
+    given |= {"meta_learning_rate": 0.8, "tasks_per_round": "all", "tasks": range(6)}
+    est = model(kind, epsilon=1e14, delta=1e-3, **given).fit(X, y, task=task)
     moves = []
     for A, target in parts_of(kind, X, y, task):
         G, g = plain.clipped_sum(KINDS[kind], A, target, np.zeros((C, 4)), np.zeros(C), 0.3)
@@ -286,27 +250,13 @@ def test_clipping_without_noise_to_speak_of(kind):
 def test_sgd_refinement_is_gradient_steps_from_the_start(kind, intercept):
     X, y, task = problem(kind)
     C = outputs(kind)
-    est = model(
-        kind,
-        epsilon=None,
-        refine="sgd",
-        refine_steps=5,
-        refine_learning_rate=0.3,
-        fit_intercept=intercept,
-        inner_steps=2,
-        inner_learning_rate=0.1,
-    ).fit(X, y, task=task)
+    given = {"refine": "sgd", "refine_steps": 5, "refine_learning_rate": 0.3}
+    given |= {"inner_steps": 2, "inner_learning_rate": 0.1, "fit_intercept": intercept}
+    est = model(kind, epsilon=None, **given).fit(X, y, task=task)
+    start = est.init_coef_.reshape(C, 4), np.reshape(est.init_intercept_, C)
+    how = {"steps": 5, "rate": 0.3, "fit_intercept": intercept}
     for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
-        W, b = plain.inner_loop(
-            KINDS[kind],
-            A,
-            target,
-            est.init_coef_.reshape(C, 4),
-            np.reshape(est.init_intercept_, C),
-            steps=5,
-            rate=0.3,
-            fit_intercept=intercept,
-        )
+        W, b = plain.inner_loop(KINDS[kind], A, target, *start, **how)
         assert_allclose(est.coef_[k].reshape(C, 4), W, rtol=0, atol=1e-10)
         assert_allclose(np.reshape(est.intercept_[k], C), b, rtol=0, atol=1e-10)
 
@@ -331,14 +281,8 @@ def test_units_and_offsets_of_targets_do_not_matter(intercept, refine):
     """Targets and range times a number, and shifted where there is an intercept."""
     X, y, task = problem("real", m=30, rows=(4, 9))
     X /= np.linalg.norm(X, axis=1).mean()
-    settings = dict(
-        epsilon=5.0,
-        tasks=range(30),
-        random_state=0,
-        refine=refine,
-        fit_intercept=intercept,
-        unseen_task="mean",
-    )
+    settings = {"epsilon": 5.0, "tasks": range(30), "random_state": 0, "unseen_task": "mean"}
+    settings |= {"refine": refine, "fit_intercept": intercept}
     own = DPMetaInit(target_range=(-2.5, 2.5), **settings).fit(X, y, task=task)
     same = DPMetaInit(**settings).fit(X, y, task=task)  # the unit is 1, the middle 0
     assert_allclose(own.coef_, same.coef_, rtol=1e-12)
@@ -496,14 +440,9 @@ def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
     X, task = np.zeros((400, 3)), np.repeat(np.arange(40), 10)
     squares, told = [], []
     for seed in range(40):
-        est = DPMetaInit(
-            epsilon=1.0,
-            inner_steps=1,
-            inner_learning_rate=1e-3,
-            meta_learning_rate=0.5,
-            tasks=range(40),
-            random_state=seed,
-        ).fit(X, np.zeros(400), task=task)
+        given = {"inner_steps": 1, "inner_learning_rate": 1e-3, "meta_learning_rate": 0.5}
+        est = DPMetaInit(epsilon=1.0, tasks=range(40), random_state=seed, **given)
+        est.fit(X, np.zeros(400), task=task)
         squares.append(np.vdot(est.billboard_.init, est.billboard_.init))
         told.append(est.billboard_.noise)
     assert np.ptp(told) == 0  # public
