@@ -48,7 +48,7 @@ def imports(tree):
                 yield alias.name.split(".")[0], at_once
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield node.module.split(".")[0], at_once
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and "import_module" in vars(node.func).values():
             if isinstance(node.args[0], ast.Constant) and node.args[0].value[0] != ".":
                 yield node.args[0].value.split(".")[0], False
         deeper = at_once and not isinstance(

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import logsumexp
-from sklearn.metrics import log_loss
 
-from skpmtl import LocalOnly, LocalOnlyClassifier, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.solvers import mean as exact_mean
 from tests.helpers.data import random_tasks
 
@@ -114,63 +113,6 @@ def test_clusters_are_separate_fits_without_privacy():
     assert_allclose(new, expected.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[-1])
     with pytest.raises(ValueError, match=r"without covariates in relation=: \[11\]"):
         est.personalize(X[:9], y[:9], task=np.full(9, 11))
-
-
-# --------------------------------------------------------------------- personalisation
-
-
-def test_a_task_chooses_the_same_in_any_company():
-    X, y, task = problem("real", m=12, rows=(20, 40), spread=0.1)
-    y[task % 3 == 0] *= -9.0
-    est = PrivateMeanRegMTL(epsilon=50.0, delta=1e-3, tasks=list(range(12))).fit(X, y, task=task)
-    together = est.coef_.copy()
-    for k in (0, 5, 11):
-        est.personalize(X[task == k], y[task == k], task=task[task == k])
-        assert_array_equal(est.coef_[k], together[k])
-
-
-def unrelated(kind, m, shared, seed, d=6):
-    """Training and test rows of tasks around `shared` times one common model."""
-    rng = np.random.default_rng(seed)
-    task = np.repeat(np.arange(m), 90)
-    X = rng.normal(size=(len(task), d)) / np.sqrt(d)
-    W = shared * rng.normal(size=d) + rng.normal(size=(m, d))
-    y = np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=len(task))
-    y = y > 0 if kind == "binary" else y
-    first = np.arange(len(task)) % 90 < 30
-    return X[first], y[first], task[first], X[~first], y[~first], task[~first]
-
-
-@pytest.mark.parametrize("kind", ["real", "binary", "sparse", "multi"])
-@pytest.mark.parametrize("m, shared", [(40, 0.0), (8, 1.0)])
-@pytest.mark.parametrize("epsilon", [0.3, 3.0])
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@pytest.mark.spread(8)
-def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, epsilon):
-    X, y, task, X_test, y_test, task_test = unrelated(
-        "real" if kind == "real" else "binary", m, shared, seed=5
-    )
-    if kind == "multi":
-        y, y_test = (np.digitize(x[:, 0] + v, [0.2, 1.0]) for x, v in ((X, y), (X_test, y_test)))
-    if kind == "sparse":
-        X, X_test = sparse.csr_matrix(X), sparse.csr_matrix(X_test)
-    cls, alone = (
-        (PrivateMeanRegMTL, LocalOnly)
-        if kind == "real"
-        else (PrivateMeanRegMTLClassifier, LocalOnlyClassifier)
-    )
-    public = {"epsilon": epsilon, "delta": 1 / m, "random_state": 0}
-    fitted = [
-        est.fit(X, y, task=task) for est in (cls(tasks=range(m), **public), alone(tasks=range(m)))
-    ]
-    scores = [est.score(X_test, y_test, task=task_test) for est in fitted]
-    assert scores[0] > scores[1] - (0.02 if kind == "real" else 0.05)
-    if kind != "real":  # averages are about probabilities
-        losses = [log_loss(y_test, est.predict_proba(X_test, task=task_test)) for est in fitted]
-        assert losses[0] < 1.2 * losses[1]  # averages over the posterior are less sure
-        plain = fitted[0].set_params(uncertainty=False).fit(X, y, task=task)
-        found = log_loss(y_test, plain.predict_proba(X_test, task=task_test))
-        assert found < 1.1 * losses[1]
 
 
 # ---------------------------------------------------------------------------- the table

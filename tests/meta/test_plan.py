@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier
+from skpmtl import DPMetaInit
 from skpmtl.exchange import Population
 from skpmtl.meta import columns
 from skpmtl.meta import plan as plans
@@ -106,31 +106,6 @@ def test_noise_of_each_task(adjacency, batches, visits):
         n = entry["n_tasks"]
         assert entry["name"] == f"{n} task{'s' if n > 1 else ''}"
         assert entry["statistic"] == "sum of clipped gradients"
-
-
-def test_local_noise_is_for_any_two_data_sets_of_a_task():
-    plan = plan_of(privacy="local", adjacency="zero-out", visits=4, delta=1e-5)
-    mu = gdp_mu(1.0, 1e-5)
-    assert plan.adjacency == "replace-one" and plan.reach == 2.0 and plan.unit == "task"
-    np.testing.assert_allclose(plan.noise_multiplier, np.full(3, 2.0 * math.sqrt(4) / mu))
-    np.testing.assert_array_equal(plan.weights, np.ones(3))
-    np.testing.assert_array_equal(plan.sizes, np.ones(3))  # how many rows there are is private
-    told = plan.task(1)
-    assert told["n_rows"] is None and told["sampling_rate"] is None
-    (entry,) = plan.releases()
-    assert entry["times"] == 4 and entry["statistic"] == "clipped update"
-    assert entry["name"] == "3 tasks" and "n_batches" not in entry
-    part = plan_of(privacy="local", batches="disjoint", batch_size=5, delta=1e-5).part(
-        np.array([2, 0]), np.array([7, 12])
-    )
-    assert part.sizes.tolist() == [7, 12] and part.n_batches.tolist() == [2, 3]
-    # One clipped and noised update: its bound is that of the clip and of the noise.
-    far = plan.clip_norm + 2.0 * plan.noise_step + (2.0 + FAR) * plan.noise_std
-    np.testing.assert_allclose(plan.longest_updates(), far)
-    assert plan.longest == pytest.approx(far[0])
-    assert plan._step_noise() == pytest.approx(2.0 / mu * math.sqrt(4))
-    classes = plan_of(DPMetaInitClassifier, n_classes=3, privacy="local", delta=1e-5)
-    assert classes._step_noise() == pytest.approx(2.0 / mu * math.sqrt(4 * 3))
 
 
 def test_without_a_budget_there_is_no_noise():
@@ -258,18 +233,6 @@ def test_updates_of_a_relation_move_all_starts_by_as_much(mode):
     each = (plan.to @ plan.gain.T) * plan.weights[:, None] / plan.tasks_per_round
     total = 2 * np.sum(each**2 * one[:, None], axis=0)
     np.testing.assert_allclose(noise, 5 * 0.7**2 * left * total)
-
-
-def test_columns_of_a_relation_follow_from_the_budget():
-    """As many as leave half of the error of none, and 64 at most."""
-    ranks, facts = [], np.random.default_rng(1).normal(size=(120, 80))
-    for epsilon in (0.01, 1.0, 3.0, 1e9):
-        plan = plan_of(sizes=[30] * 120, relation=facts, epsilon=epsilon, delta=1e-6)
-        ranks.append(plan.relation.rank)
-        assert plan.least <= 0.5 or plan.relation.rank == 1
-        plan._settle(DPMetaInit(), ranks[-1] + 1)
-        assert plan.least > 0.5 or ranks[-1] == 64
-    assert ranks[0] == 1 < ranks[1] < ranks[2] <= ranks[3] == 64
 
 
 @pytest.mark.parametrize("group, grid", [(1, 1.1), (2, 1.25)])

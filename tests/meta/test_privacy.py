@@ -10,8 +10,6 @@ from numpy.testing import assert_allclose
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
-from skpmtl.exchange.protocol import PublicDraw
-from skpmtl.meta.curator import _HELD, release_init, sum_of_updates
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.privacy.audit import _book_failures
@@ -311,41 +309,6 @@ def test_the_report_of_groups_persons_and_none():
     assert report.public_inputs["max_rows_per_unit"] == 3
     local = fit(privacy="local").privacy_
     assert "local DP per task" in local.guarantee and local.unit == "task"
-
-
-def test_updates_without_a_budget_are_held_to_their_median():
-    def total(*updates):
-        updates = np.array(updates)[:, None]
-        return sum_of_updates(plan, {"update": updates}, np.arange(len(updates)))["update"][0]
-
-    plan = MetaPlan(estimator(epsilon=None), Population(np.arange(3), 1, 0, np.array(SIZES)))
-    assert plan.holds and plan.size == 2
-    assert total([1.0, 0.0], [0.0, 1.0], [3e9, 4e9]) == pytest.approx(
-        [1.0 + 0.6 * _HELD, 1.0 + 0.8 * _HELD]
-    )
-    assert total([1e-9, 0.0], [0.0, 1e-9], [3.0, 4.0]) == pytest.approx(
-        [1e-9 + 0.6e-9 * _HELD, 1e-9 + 0.8e-9 * _HELD], rel=1e-6, abs=0.0
-    )
-    assert total([0.0, 0.0], [0.0, 0.0], [3.0, 4.0]).tolist() == [3.0, 4.0]
-
-
-@pytest.mark.parametrize("per_round, end", [(2, StopIteration), (3, ValueError)])
-def test_rounds_of_all_tasks_may_not_grow_tenfold(per_round, end):
-    """Updates of rounds of others differ by who takes part."""
-    plan = MetaPlan(
-        estimator(epsilon=None, tasks_per_round=per_round, visits=5),
-        Population(np.arange(3), 1, 0, np.array(SIZES)),
-    )
-    steps, reply, t = release_init(plan), None, 0
-    with pytest.raises(end, match="diverged" if end is ValueError else None):
-        while True:
-            query = steps.send(reply)
-            if isinstance(query, PublicDraw):
-                reply = {"drawn": np.arange(3)}
-                continue
-            t += 1
-            reply = {"update": np.full((1, 2), 100.0 if t == plan.n_rounds else 1.0)}
-    assert t == plan.n_rounds
 
 
 # ------------------------------------------------------------------------ Poisson batches

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import optimize
 from scipy.special import logsumexp
 
-from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 
@@ -87,24 +87,3 @@ def test_a_task_of_one_class_is_predicted_to_go_on_with_it(cls, epsilon):
     )
     p = est.predict_proba(table.X[table.codes == 2], task=[2] * 20)
     assert p[:, 1].min() > 0.8 and p.min() > 1e-3
-
-
-def low_rank_classes(seed, m=120, n=25, d=12, C=3, rank=2):
-    rng = np.random.default_rng(seed)
-    W = 3.0 * rng.normal(size=(m, C, rank)) @ rng.normal(size=(rank, d)) / np.sqrt(rank)
-    X, b = rng.normal(size=(m, n + 40, d)) / np.sqrt(d) * 2, 0.5 * rng.normal(size=(m, 1, C))
-    score = np.einsum("kid,kcd->kic", X, W) + b
-    y, task = (score + rng.gumbel(size=score.shape)).argmax(axis=2), np.arange(m)
-    for part, count in (slice(n), n), (slice(n, None), 40):
-        yield X[:, part].reshape(-1, d), y[:, part].ravel(), np.repeat(task, count)
-
-
-@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-def test_shared_structure_helps():
-    (X, y, task), (X_test, y_test, task_test) = low_rank_classes(0)
-    known, losses = {"tasks": range(120), "classes": range(3)}, []
-    for est in (LocalOnlyClassifier(), MPMTLLowRankClassifier(epsilon=3.0, random_state=0)):
-        est.set_params(**known).fit(X, y, task=task)
-        p = est.predict_proba(X_test, task=task_test)
-        losses.append(-np.mean(np.log(p[np.arange(len(p)), y_test])))
-    assert losses[1] < 0.75 * losses[0]

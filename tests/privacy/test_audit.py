@@ -169,30 +169,17 @@ def test_published_wishart_is_caught_by_its_draws(epsilon):
 
 
 class OneSided:
-    """Noise that is never negative: what is below the value of the statistic tells it."""
+    """Noise that is never negative, of a source that the audit cannot set: what is below the value
+    of the statistic tells it."""
 
-    shape, sensitivity = (2,), 1.0
-
-    def describe(self):
-        return {
-            "mechanism": "Gaussian",
-            "norm": "l2",
-            "sensitivity": 1.0,
-            "noise_std": 4.0,
-            "mu": 0.25,
-        }
-
-    def release(self, value, source):
-        return value + np.abs(source.normal(2)) * 4.0
-
-
-class Elsewhere(OneSided):
-    """The same of many numbers, from a source that the audit cannot set."""
-
-    shape = (20,)
+    shape, sensitivity = (20,), 1.0
 
     def __init__(self):
         self.generator = np.random.default_rng(0)
+
+    def describe(self):
+        known = {"mechanism": "Gaussian", "norm": "l2", "sensitivity": 1.0}
+        return {**known, "noise_std": 4.0, "mu": 0.25}
 
     def release(self, value, source):
         return value + np.abs(self.generator.normal(size=20)) * 4.0
@@ -201,7 +188,7 @@ class Elsewhere(OneSided):
 def test_the_smallest_number_shows_noise_that_is_never_negative():
     """In a direction that 200 draws do not show among so many numbers."""
     found = audit(
-        Elsewhere(), np.zeros(20), 1.5 * np.eye(20)[7], n_draws=400, random_state=0, epsilon=0.5
+        OneSided(), np.zeros(20), 1.5 * np.eye(20)[7], n_draws=400, random_state=0, epsilon=0.5
     )
     assert found.event.startswith("smallest eigenvalue or entry") and found.epsilon_lower > 0.5
 

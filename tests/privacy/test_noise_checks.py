@@ -216,70 +216,6 @@ def test_the_room_for_rounding_is_no_noise():
     assert np.abs(noise.z).max() <= 0.51 * mechanism.step / mechanism.noise_std
 
 
-def test_a_wishart_matrix_of_one_row_is_laplace():
-    """The difference of two exponentials, of scale 2 each."""
-    x = np.array([-90.0, -8.0, -0.3, -1e-3, 0.02, 1.0, 20.0, 200.0])
-    wishart = noise_checks._wishart(x[:, None, None], {})[:, 0]
-    expected = norm.isf(0.5 * np.exp(-x[4:] / 2.0))
-    np.testing.assert_allclose(wishart[4:], expected, rtol=1e-4, atol=1e-6)
-
-
-def test_lengths_of_gamma_noise_become_those_of_normals():
-    """One number of each: noise with density exp(-|x|) / 2 in one dimension."""
-    x = np.array([-40.0, -3.0, 0.5, 2.0])
-    for one in x:
-        z = noise_checks._gamma(np.array([one]), {"n_vectors": 1})
-        assert z.item() == pytest.approx(math.copysign(norm.isf(0.5 * math.exp(-abs(one))), one))
-    z = noise_checks._gamma(np.array([3.0, 4.0, 0.0, 0.0]), {"n_vectors": 2})
-    assert z[0] @ [4.0, -3.0] == pytest.approx(0.0) and z[1].tolist() == [0.0, 0.0]
-    # The length of two normals is a Rayleigh variable, that of the noise a Gamma(2) one.
-    tail = (1.0 + 5.0) * math.exp(-5.0)
-    assert np.linalg.norm(z[0]) == pytest.approx(math.sqrt(-2.0 * math.log(tail)))
-
-
-def test_noise_of_tasks_and_what_shows_half_of_it():
-    rng = np.random.default_rng(5)
-    stds = np.array([1.0, 4.0, 2.0])
-    entry = {
-        "tasks": np.array([7, 3, 5]),
-        "noise_std": stds,
-        "sensitivity": 2.0,
-        "norm": "l2",
-        "mechanism": "vector Gaussian",
-    }
-    values = np.zeros((6, 5))
-    reply = rng.normal(size=(6, 5)) * np.repeat(stds, 2)[:, None]
-    tape = SimpleNamespace(releases=[Release(entry, {"update": reply.reshape(3, -1)}, values)])
-    found = noise_checks.noise_of(tape, 0)
-    assert [noise.task for noise in found] == [7, 3, 5]
-    for noise, std, part in zip(found, stds, reply.reshape(3, 2, 5), strict=True):
-        np.testing.assert_allclose(noise.z * std, part)
-    assert [*noise_checks.off_grid(tape)] == [0]  # once, however many of its parts are
-    assert noise_checks.fits_needed(tape) == math.ceil(220 / 30)
-    one = {**entry, "tasks": entry["tasks"][:1], "noise_std": stds[:1]}
-    few = SimpleNamespace(releases=[Release(one, {"update": reply[:2]}, values[:2])])
-    assert noise_checks.fits_needed(few) == 22
-    more = Release(
-        {**entry, "mechanism": "another Gaussian"}, {"sums": reply, "update": reply[:3]}, values
-    )
-    assert noise_checks.fits_needed(SimpleNamespace(releases=[more] * 9)) == 1
-    assert noise_checks.fits_needed(SimpleNamespace(releases=[more, *tape.releases * 3])) == 8
-    assert noise_checks.fits_needed(SimpleNamespace(releases=[])) == 0
-    # Noise that the value's own rounding swallows tells nothing.
-    lost = Release(entry, {"update": reply + 1e20}, values + 1e20)
-    assert noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0) == []
-    large = np.repeat([1e20, 0.0, 0.0], 2)[:, None]
-    lost = Release(entry, {"update": reply + large}, values + large)
-    found = noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0)
-    assert [noise.task for noise in found] == [3, 5]
-    no_noise = {"mechanism": "vector Gaussian", "noise_std": 0.0, "norm": "l2", "sensitivity": 1.0}
-    silent = [
-        Release(no_noise, np.zeros(2), np.zeros((1, 2))),
-        Release({"mechanism": "draw"}, np.zeros(2), np.empty(0)),
-    ]
-    assert noise_checks.noise_of(SimpleNamespace(releases=silent), 0) == []
-
-
 # ---------------------------------------------------------------- last digits
 def releases_of(mechanism, n, seed=0, value=0.25, change=lambda reply: reply):
     source = SeededSource(np.random.default_rng(seed))
@@ -307,24 +243,6 @@ def test_differences_of_equal_sums_are_whole_and_fair(mechanism):
     assert min(p for p, _ in noise_checks._coarse(steps)) > 1e-6
     size = 2.0**24 * np.sqrt(2.0)  # of 1 to 2 of such steps: entries have other spreads
     assert 0.2 * size < steps.std() < 40 * size
-
-
-def test_only_equal_sums_are_compared():
-    tapes = [
-        *releases_of(VectorGaussian(4, 1.0, 1.0), 1),
-        *releases_of(VectorGaussian(4, 1.0, 1.0), 2, value=0.5),
-    ]
-    assert len(noise_checks.differences(tapes)) == 4
-    assert len(noise_checks.differences([])) == 0
-    assert [p for p, _ in noise_checks._coarse(np.empty(0))] == [1.0]
-
-
-def test_numbers_that_floats_do_not_resolve_have_no_last_digits():
-    """Beyond 2^52 steps, and off the grid."""
-    mechanism = VectorGaussian(4, 1.0, 1.0)
-    assert len(noise_checks.differences(releases_of(mechanism, 3, value=2.0**30))) == 0
-    off = releases_of(mechanism, 3, change=lambda reply: reply + mechanism.step / 3)
-    assert len(noise_checks.differences(off)) == 0
 
 
 def test_last_digits_are_fair_at_the_stated_level():

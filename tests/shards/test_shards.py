@@ -358,22 +358,6 @@ def test_journal_goes_on_after_a_cut(name, remote, tmp_path, monkeypatch):
         fit_shards(clone(est).set_params(epsilon=7.0), parts, journal=journal)
 
 
-def test_a_worker_that_kept_its_models_is_no_new_one(tmp_path):
-    """Which would hear the whole fit again."""
-    est = CASES["low rank"]
-    X, y, task = rows(est)
-    parts = [str(part) for part in write_parts(tmp_path, X, y, task, SPLIT)]
-    workers = shards._Here(est, parts, None)
-    setup = shards._population(est, parts, workers.each("survey"))[:2]
-    workers.prepare(*setup)
-    source = est._source()
-    billboard = run(est._curator(setup[0], source), workers, source)
-    given = billboard, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
-    first = workers.shards[0]
-    assert first.receive(first.n_received, pickle.dumps(("keep", given))) is not None
-    assert (tmp_path / "models-0.npz").exists()
-
-
 class Remembers(LinearRounds):
     """Its answers count as depending on earlier queries."""
 

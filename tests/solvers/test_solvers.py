@@ -1,7 +1,5 @@
 """Pieces of the exact solver: proximal maps, dual norms, shapes, steps, histories, starts."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -9,7 +7,7 @@ from scipy.stats import bernoulli
 from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import set_num_threads
-from skpmtl.solvers import losses, resolvents
+from skpmtl.solvers import losses
 from skpmtl.solvers import minimize as solvers
 from skpmtl.solvers.certificate import dual_gap
 from skpmtl.solvers.losses import SquaredLoss, make_loss
@@ -205,69 +203,6 @@ def test_hard_classifications(problem, intercept, ridge, name):
 
 
 # --------------------------------------------------------- little room, a start from a sample
-def small_tasks(intercept, sizes=(8, 9, 7)):
-    rng = np.random.default_rng(3)
-    X, y, task = make_rows(sizes * 60, 10, 3, labels=True)
-    X[:, 7:] *= 0.05 * rng.random(3)  # so that L2,1 leaves columns out
-    table = plain.long_table(X, y, task)
-    return make_loss(table, fit_intercept=intercept, ridge=0.01)
-
-
-def larger_tasks(intercept):
-    X, y, task = make_rows([13] * 340, 8, 3, labels=True)
-    X[:, 6:] *= 0.05
-    table = plain.long_table(X, y, task)
-    return make_loss(table, fit_intercept=intercept)
-
-
-ROOMS = {  # the loss, numbers that are few, whether there is no room for a history, how far off
-    "gradient steps": (small_tasks, 1 << 22, True, 0.2),
-    "matrices of rows": (partial(small_tasks, sizes=(3, 4, 2)), 0, True, 0.2),
-    "large": (larger_tasks, 1 << 22, False, 0.2),
-}
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("case", ROOMS)
-@pytest.mark.spread(5)
-def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
-    make, small, lean, off = ROOMS[case]
-    loss, penalty = make(intercept), PENALTIES[name]
-    alpha = 0.1 * largest(loss, penalty)
-    expected = minimize(loss, penalty, alpha, tol=1e-8)
-    if name == "l21":
-        assert not expected.W.any(axis=0).all()
-    monkeypatch.setattr(solvers, "_ROOM", loss.shape[0] * loss.shape[1] - 1)
-    for module in (losses, resolvents):
-        monkeypatch.setattr(module, "SMALL", small)
-    assert solvers._is_large(loss) and solvers._is_lean(loss) == lean
-    steps = solvers._first_order(loss, penalty, alpha, lean, expected.W)
-    assert isinstance(steps, solvers._Proximal) == (case == "gradient steps")
-    starts, minimizer = [], type(loss).minimizer
-
-    def spy(self, R, alpha):
-        starts.append((R.shape[1], minimizer(self, R, alpha)))
-        return starts[-1][1]
-
-    monkeypatch.setattr(type(loss), "minimizer", spy)
-    solution = minimize(loss, penalty, alpha, tol=1e-8)
-    assert solution.converged
-    assert solution.objective == pytest.approx(expected.objective, rel=2e-8)
-    (width, start) = starts[0]
-    assert len(starts) == 1 and width <= loss.shape[1]
-    zero = loss.evaluate(np.zeros(loss.shape))[0]
-    value = loss.evaluate(start)[0] + alpha * penalty.value(start)
-    assert value - expected.objective < off * (zero - expected.objective)
-    for max_iter in (1, 3):
-        with pytest.warns(ConvergenceWarning):
-            stopped = minimize(loss, penalty, alpha, tol=1e-8, max_iter=max_iter)
-        assert stopped.n_iter == max_iter and np.isfinite(stopped.objective)
-        value = loss.evaluate(stopped.W)[0] + alpha * penalty.value(stopped.W)
-        assert stopped.objective == pytest.approx(value, rel=1e-12)
-        assert stopped.gap >= value - expected.objective * (1 + 1e-8)
-    nothing = minimize(loss, penalty, 1.001 * alpha / 0.1, tol=1e-12)
-    assert nothing.converged and not nothing.W.any()
 
 
 @pytest.mark.parametrize("name", PENALTIES)

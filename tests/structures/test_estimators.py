@@ -5,9 +5,25 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import LocalOnly, PrivateMTL, load_billboard, save_billboard
+from tests.helpers.data import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
+
+
+def tasks_of(kind, m=200, n=12, d=10, n_test=40, noise=1.0, seed=0):
+    """-> X, y, task, and the same for test rows as a tuple"""
+    rng = np.random.default_rng(seed)
+    if kind == "low-rank":
+        W = 2.0 * rng.normal(size=(m, 2)) @ rng.normal(size=(2, d))
+    elif kind == "sparse":
+        W = np.zeros((m, d))
+        W[:, :2] = 2.0 * rng.normal(size=(m, 2))
+    elif kind == "mean":
+        W = 2.0 * rng.normal(size=d) + 0.3 * rng.normal(size=(m, d))
+    else:
+        W = rng.normal(size=(m, d))
+    return *rows_of(rng, W, n, noise=noise), rows_of(rng, W, n_test, noise=noise)
 
 
 def error(est, test):
@@ -27,7 +43,7 @@ def alone(X, y, task):
 # ------------------------------------------------------------------------- what is found
 @pytest.mark.parametrize("epsilon, most", [(None, 1.02), (3.0, 1.15)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_structure_that_tasks_share_is_found(kind, epsilon, most, tasks_of):
+def test_a_structure_that_tasks_share_is_found(kind, epsilon, most):
     """As well as by a fit that is told which one it is; the noise of the targets is 1."""
     X, y, task, test = tasks_of(kind, m=300 if epsilon else 120)
     found = error(fitted(X, y, task, epsilon=epsilon), test)
@@ -36,12 +52,12 @@ def test_a_structure_that_tasks_share_is_found(kind, epsilon, most, tasks_of):
 
 
 @pytest.mark.parametrize("epsilon", [None, 1.0])
-def test_unrelated_tasks_lose_little(epsilon, tasks_of):
+def test_unrelated_tasks_lose_little(epsilon):
     X, y, task, test = tasks_of("nothing", m=120, n=25)
     assert error(fitted(X, y, task, epsilon=epsilon), test) < 1.03 * error(alone(X, y, task), test)
 
 
-def test_tasks_of_few_rows_stay_near_the_mean(tasks_of):
+def test_tasks_of_few_rows_stay_near_the_mean():
     X, y, task, test = tasks_of("mean", m=600, n=4, d=4)
     est = fitted(X, y, task, epsilon=3.0)
     X_test, y_test, task_test = test
@@ -159,7 +175,7 @@ def test_columns_that_are_constant_in_tasks_say_their_levels():
 
 # ------------------------------------------------------------------------ tasks without rows
 @pytest.mark.parametrize("structure", ["auto", "low-rank"])
-def test_a_task_without_rows_has_the_centre(structure, tasks_of):
+def test_a_task_without_rows_has_the_centre(structure):
     X, y, task, _ = tasks_of("mean", m=150, n=8, d=4)
     est = PrivateMTL(structure, epsilon=8.0, tasks=range(151), random_state=0)
     est.fit(X, y + 3.0, task=task)
@@ -168,7 +184,7 @@ def test_a_task_without_rows_has_the_centre(structure, tasks_of):
     assert est.mean_coef_.any() == (structure == "auto")
 
 
-def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):
+def test_new_tasks_get_the_mean_wherever_the_target_lies():
     X, y, task, (X_test, y_test, task_test) = tasks_of("mean", m=150, d=4)
     errors = []
     for shift in (0.0, 100.0, 1e4):

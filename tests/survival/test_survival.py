@@ -95,20 +95,6 @@ def test_concordance_is_that_of_r_and_of_scikit_survival(risk, expected):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_metrics_of_scikit_survival_take_what_is_predicted():
-    metrics = pytest.importorskip("sksurv.metrics")
-    cox = pytest.importorskip("sksurv.linear_model").CoxPHSurvivalAnalysis(ties="breslow")
-    X, y, task = generated()
-    model, times = SurvivalMTL(epsilon=None).fit(X, y, task=task), [0.1, 0.3, 0.6, 1.0, 1.5]
-    risk = model.predict(X, task=task)
-    found = metrics.concordance_index_censored(y["event"], y["time"], risk)[0]
-    assert found == pytest.approx(model.score(X, y, task=task), rel=1e-12)
-    survival = model.predict_survival_function(X, task=task, times=times)
-    without = [f(times) for f in cox.fit(X, y).predict_survival_function(X)]
-    brier = [metrics.integrated_brier_score(y, y, s, times) for s in (survival, without)]
-    assert brier[0] < brier[1]  # frailties explain something
-
-
 def test_with_cuts_it_is_a_poisson_regression():
     sklearn = pytest.importorskip("sklearn.linear_model")
     X, y, patient = kidney()

@@ -88,8 +88,3 @@ def test_seeds_come_from_all_kinds_of_random_states():
     assert draw_seed(state) != draw_seed(state)
     with pytest.raises(ValueError, match="seed"):
         draw_seed("seven")
-
-
-def test_a_hundred_thousand_tasks_take_seconds():
-    codes, tasks = np.repeat(np.arange(100_000), 10), np.arange(100_000)
-    assert len(deal(codes, tasks, 5, seed=1, shuffle=True)) == 1_000_000
