@@ -52,26 +52,10 @@ FILES = [
     for place in ("privacy/*", "exchange/*", "course/*", "task/*", "meta/curator", "meta/plan")
     for path in sorted(ROOT.glob(f"skpmtl/{place}.py"))
 ]
-TESTS = [
-    *(
-        f"tests/{room}"
-        for room in (
-            "privacy",
-            "exchange",
-            "course",
-            "task",
-            "structures",
-            "model_protected",
-            "mean_regularized",
-            "meta",
-            "contract",
-            "federated",
-            "search",
-            "shards",
-        )
-    ),
-    *(f"tests/test_{name}.py" for name in ("counts", "planning", "scale", "uncertainty")),
-]
+ROOMS = "privacy exchange course task structures model_protected mean_regularized meta contract "
+ROOMS += "federated search shards"
+TESTS = [f"tests/{room}" for room in ROOMS.split()]
+TESTS += [f"tests/test_{name}.py" for name in ("counts", "planning", "scale", "uncertainty")]
 
 SWAPS = {
     ast.Add: ast.Sub,
@@ -92,15 +76,8 @@ SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
 _WATCHED = 200  # calls of a function in a test without a line that is new
-TELLS = {
-    "warn",
-    "debug",
-    "info",
-    "warning",
-    "error",
-    "exception",
-    "simplefilter",
-}  # calls that only tell people
+# Calls that only tell people.
+TELLS = {*"warn debug info warning error exception simplefilter".split()}
 NEGATED = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)  # whose swap is the negation
 
 
@@ -375,20 +352,8 @@ def codes(code):
                 yield part
 
 
-PLAIN = (
-    bool,
-    int,
-    float,
-    str,
-    tuple,
-    frozenset,
-    dict,
-    list,
-    set,
-    type(None),
-    np.ndarray,
-    np.generic,
-)
+PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None))
+PLAIN += (np.ndarray, np.generic)
 
 
 def replace(mutant):

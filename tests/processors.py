@@ -24,21 +24,9 @@ SETTINGS = [
     ("SkylakeX", "skylake-avx512", ""),
     ("Zen", "nehalem", ""),
 ]
-FOLDERS = [
-    "solvers",
-    "kernels",
-    "exchange",
-    "mean_regularized",
-    "meta",
-    "model_protected",
-    "search",
-    "shards",
-    "structures",
-    "test_baselines.py",
-    "contract/test_float32.py",
-    "contract/test_tasks_without_rows.py",
-    "contract/test_weights.py",
-]
+FOLDERS = "solvers kernels exchange mean_regularized meta model_protected search shards structures "
+FOLDERS += "test_baselines.py contract/test_float32.py contract/test_tasks_without_rows.py "
+FOLDERS = [*FOLDERS.split(), "contract/test_weights.py"]
 PROBE = """
 import numpy as np, numba
 a = np.arange(90000.0).reshape(300, 300)

@@ -10,8 +10,6 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
 from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.solvers.losses import make_loss
-from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The noise of this fit is reproducible", "ignore:Solution may be inaccurate:UserWarning"
@@ -34,21 +32,6 @@ def half_deviance(y, mean):
 
 
 # ----------------------------------------------------------------------------- one task
-
-
-def test_one_task_without_penalty_is_the_glm_of_statsmodels():
-    sm = pytest.importorskip("statsmodels.api", reason="the peer is not installed")
-    X, y, task, _ = counts(m=1, n=60)
-    exposure = np.random.default_rng(2).uniform(0.5, 2.0, 60)
-    design = sm.add_constant(X)
-    peer = sm.GLM(y, design, family=sm.families.Poisson(), exposure=exposure).fit(tol=1e-14)
-    for est in (
-        MPMTLLowRank(0.0, ridge=1e-10, loss="poisson", epsilon=None, tol=1e-12),
-        PrivateMeanRegMTL(1.0, loss="poisson", epsilon=None),  # around its own mean: itself
-    ):
-        est.fit(X, y / exposure, task=task, sample_weight=exposure)
-        assert_allclose(est.coef_[0], peer.params[1:], atol=1e-8)
-        assert_allclose(est.intercept_[0], peer.params[0], atol=1e-8)
 
 
 def test_exposures_may_have_any_unit():
@@ -139,33 +122,6 @@ def test_a_graph_reaches_the_optimum(l1, intercept):
     assert (est.coef_ == 0).sum() == (np.abs(W) < 1e-6).sum()
     assert est.objective_ == pytest.approx(value, rel=1e-7)
     assert est.objective_ <= value + est.dual_gap_ + 1e-8 * value
-
-
-def test_the_loss_and_its_dual():
-    X, y, task, _ = counts(m=3, n=8)
-    given = np.random.default_rng(0).normal(size=(24, 1))
-    table = TaskTable(X, y, np.arange(0, 25, 8), np.arange(3), base=given, loss="poisson")
-    loss = make_loss(table, ridge=0.2)
-    W = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
-    value, V = loss.evaluate(W)
-    score = np.einsum("ij,ij->i", X, W[task]) + given[:, 0]
-    mass = np.bincount(task, np.exp(score))
-    b = np.log(np.bincount(task, y) / mass)
-    assert_allclose(loss.intercepts(W), b)
-    expected = half_deviance(y, np.exp(score + b[task])).sum() / 8 + 0.1 * np.vdot(W, W)
-    assert value == pytest.approx(expected)
-    D = np.random.default_rng(2).normal(size=W.shape)
-    slope = (loss.evaluate(W + 1e-6 * D)[0] - loss.evaluate(W - 1e-6 * D)[0]) / 2e-6
-    assert -np.vdot(V, D) == pytest.approx(slope, rel=1e-6)
-    for theta in (0.0, 0.4, 1.0):  # Fenchel's inequality: <u, z> <= f(z) + f*(u)
-        value, _ = loss.evaluate(W)
-        dual = loss.dual(theta, W, value)
-        other = 0.5 * np.random.default_rng(3).normal(size=W.shape)
-        z = np.einsum("ij,ij->i", X, other[task])
-        residuals = loss._r.copy()
-        product = theta * (residuals @ z) / 8
-        there = loss.evaluate(other)[0] - 0.1 * np.vdot(other, other)
-        assert dual <= there + product + 1e-12
 
 
 # ----------------------------------------------------------------------- odd tasks

@@ -8,21 +8,8 @@ import pytest
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob("plot_*.py"))
 # The task column is left to every run, and the quick start to that of the README.
-SLOW = {
-    "plot_private_selection",
-    "plot_school",
-    "plot_missing_outcomes",
-    "plot_new_tasks",
-    "plot_fedmtl",
-    "plot_private_mean",
-    "plot_audit",
-    "plot_few_shot",
-    "plot_task_facts",
-    "plot_public_start",
-    "plot_curves",
-    "plot_how_sure",
-    "plot_quick_start",
-}
+SLOW = "private_selection school missing_outcomes new_tasks fedmtl private_mean "
+SLOW += "audit few_shot task_facts public_start curves how_sure quick_start"
 NEEDS = {"plot_task_facts": "statsmodels"}
 
 
@@ -38,12 +25,12 @@ def without_screen():
     matplotlib.use(backend)
 
 
+def slow(path):
+    return [pytest.mark.slow] if path.stem.removeprefix("plot_") in SLOW.split() else []
+
+
 @pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
-        for path in SCRIPTS
-    ],
+    "path", [pytest.param(path, id=path.stem, marks=slow(path)) for path in SCRIPTS]
 )
 def test_script_runs_and_draws(path, without_screen):
     if path.stem in NEEDS:
