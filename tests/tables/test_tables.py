@@ -30,18 +30,17 @@ from tests.helpers.tiny_ridge import TinyRidge
 def as_forms(frame, y):
     """The same data in all forms: (parameters, X, y, task)."""
     X, ids = frame.drop(columns="school"), frame["school"]
-    parts = {t: (X[ids == t].to_numpy(), y[ids == t].to_numpy()) for t in pd.unique(ids)}
+    frames, series = ({t: part[ids == t] for t in pd.unique(ids)} for part in (X, y))
+    arrays, targets = ({t: part[t].to_numpy() for t in part} for part in (frames, series))
+    rows = {t: sparse.csr_matrix(part) for t, part in arrays.items()}
+    columns = {t: part[:, None] for t, part in targets.items()}
     number = np.unique(ids, return_inverse=True)[1]
-    last = np.column_stack([X, number])
+    last, inside = np.column_stack([X, number]), np.insert(X.to_numpy(), 2, number, axis=1)
+    table, school = pl.DataFrame(frame.to_dict("list")), {"task_feature": "school"}
     return {
-        "name": ({"task_feature": "school"}, frame, y, None),
+        "name": (school, frame, y, None),
         "position": ({"task_feature": -1}, last, y, None),
-        "position in the middle": (
-            {"task_feature": 2},
-            np.insert(X.to_numpy(), 2, number, axis=1),
-            y,
-            None,
-        ),
+        "position in the middle": ({"task_feature": 2}, inside, y, None),
         "position in lists": ({"task_feature": 4}, last.tolist(), y.tolist(), None),
         "position in objects": ({"task_feature": 1}, frame.to_numpy(), y, None),
         "position in CSR": ({"task_feature": 4}, sparse.csr_matrix(last), y, None),
@@ -52,31 +51,11 @@ def as_forms(frame, y):
         "keyword, list": ({}, X, y, list(ids)),
         "keyword, CSC": ({}, sparse.csc_array(X.to_numpy()), y, ids),
         "keyword, DOK": ({}, sparse.dok_array(X.to_numpy()), y, ids),
-        "polars": (
-            {"task_feature": "school"},
-            pl.DataFrame(frame.to_dict("list")),
-            pl.Series(y.to_list()),
-            None,
-        ),
-        "polars keyword": ({}, pl.DataFrame(X.to_dict("list")), y, pl.Series(list(ids))),
-        "mapping": (
-            {},
-            {t: p[0] for t, p in parts.items()},
-            {t: p[1] for t, p in parts.items()},
-            None,
-        ),
-        "mapping of frames": (
-            {},
-            {t: X[ids == t] for t in parts},
-            {t: y[ids == t] for t in parts},
-            None,
-        ),
-        "mapping of CSR": (
-            {},
-            {t: sparse.csr_matrix(p[0]) for t, p in parts.items()},
-            {t: p[1][:, None] for t, p in parts.items()},
-            None,
-        ),
+        "polars": (school, table, pl.Series(y.to_list()), None),
+        "polars keyword": ({}, table.drop("school"), y, pl.Series(list(ids))),
+        "mapping": ({}, arrays, targets, None),
+        "mapping of frames": ({}, frames, series, None),
+        "mapping of CSR": ({}, rows, columns, None),
     }
 
 
@@ -550,17 +529,9 @@ LONG, WIDE = (40_000, 50), (50, 40_000)
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [
-        ("sorted", LONG),
-        ("by columns", WIDE),
-        ("gaps", LONG),
-        ("unsorted", WIDE),
-        ("unsorted by columns", LONG),
-        ("float32", WIDE),
-        ("whole numbers", LONG),
-        ("map", LONG),
-        ("unsorted map", WIDE),
-        ("task column", LONG),
-        ("unsorted frame", LONG),
+        *((k, LONG) for k in ("sorted", "gaps", "unsorted by columns", "whole numbers", "map")),
+        *((k, LONG) for k in ("task column", "unsorted frame")),
+        *((k, WIDE) for k in ("by columns", "unsorted", "float32", "unsorted map")),
     ],
 )
 def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
