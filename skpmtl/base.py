@@ -25,7 +25,7 @@ from ._coefficients import NamedCoefficients
 from ._display.diagram import Documented, ShowsPrivacy
 from ._display.summary import Summarised
 from ._runtime.constraints import Interval, InvalidParameterError, StrOptions, check_parameters
-from ._runtime.hints import Level, Self
+from ._runtime.hints import ClassWeight, Level, Self
 from ._runtime.stack import saying_once, sklearn_holds, users_line
 from ._uncertainty import (
     EXTRAS,
@@ -1031,6 +1031,8 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
     # Whether labels are spread where a class is missing in a task, so that its intercept, which
     # has no penalty, stays finite; see `skpmtl.tables.targets.class_targets`.
     _spreads_labels = True
+    classes: ArrayLike
+    class_weight: ClassWeight
     # Whether there may be more than two classes; targets are then the numbers of the classes.
     _multiclass = False
 

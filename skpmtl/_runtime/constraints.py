@@ -6,7 +6,14 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.sparse import issparse
 
-__all__ = ["Interval", "InvalidParameterError", "StrOptions", "check_parameters", "make_constraint"]
+__all__ = [
+    "Interval",
+    "InvalidParameterError",
+    "StrOptions",
+    "check_parameters",
+    "make_constraint",
+    "take",
+]
 
 
 class InvalidParameterError(ValueError, TypeError):
@@ -108,6 +115,12 @@ def make_constraint(given):
     if given is callable:
         return _Constraint("a callable", callable)
     return _instances_of(given) if isinstance(given, type) else _any(_NAMED[given])
+
+
+def take(estimator, given):
+    """Set the parameters of an estimator from the local names of its ``__init__``."""
+    for name in estimator._get_param_names():
+        setattr(estimator, name, given[name])
 
 
 def check_parameters(estimator):

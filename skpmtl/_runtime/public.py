@@ -20,14 +20,11 @@ class Public:
         Fields that files of earlier versions do not have; they then have their defaults.
     renamed : dict of str to str
         Fields by their names in files of earlier versions.
-    removed : dict
-        Fields that files of earlier versions have besides, and the value that these must have.
     """
 
     constraints: ClassVar[dict[str, list]] = {}
     added: ClassVar[tuple[str, ...]] = ()
     renamed: ClassVar[dict[str, str]] = {}
-    removed: ClassVar[dict[str, object]] = {}
     known: ClassVar[dict[str, type["Public"]]] = {}  # by name
 
     def __init_subclass__(cls, **kwargs):

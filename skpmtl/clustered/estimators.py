@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, take
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard
@@ -309,6 +309,8 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="ClusteredMTL",
     )
+    loss: str
+    target_range: ArrayLike | None
 
     def __init__(
         self,
@@ -334,28 +336,7 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
-        super().__init__(
-            n_clusters,
-            alpha=alpha,
-            ridge=ridge,
-            task_weight=task_weight,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            random_state=random_state,
-            secure=secure,
-            max_iter=max_iter,
-            tol=tol,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.loss = loss
-        self.target_range = target_range
+        take(self, locals())
 
 
 class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
@@ -395,25 +376,4 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
-        super().__init__(
-            n_clusters,
-            alpha=alpha,
-            ridge=ridge,
-            task_weight=task_weight,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            random_state=random_state,
-            secure=secure,
-            max_iter=max_iter,
-            tol=tol,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        take(self, locals())

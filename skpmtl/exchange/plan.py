@@ -37,12 +37,9 @@ def n_servers_of(curator):
         known = name == "servers" and str(count).isdecimal() and 2 <= int(count) <= MOST
         found = int(count) if known else None
     if found is None:
-        removed = isinstance(curator, tuple | list) and "sites" in curator[:1]
         raise ValueError(
             f'curator={curator!r} must be "trusted", "servers", which are two, or ("servers", P) '
             f"with P from 2 to {MOST}."
-            + " Noise that is divided among sites is not supported any more."
-            * removed
         )
     return found
 

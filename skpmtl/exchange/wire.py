@@ -261,10 +261,6 @@ def decode(tree, arrays):
     raise ValueError(f"the key {tag!r} has no meaning")
 
 
-def _is(item, value):
-    return type(item) is type(value) and item == value
-
-
 def _key(key):
     if isinstance(key, bool) or not isinstance(key, (str, int)):
         raise ValueError(f"a mapping has the key {key!r}")
@@ -280,11 +276,7 @@ def _decode_object(name, content, arrays):
         )
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    content = {
-        kind.renamed.get(key, key): item
-        for key, item in content.items()
-        if key not in kind.removed or not _is(item, kind.removed[key])
-    }
+    content = {kind.renamed.get(key, key): item for key, item in content.items()}
     odd = set(content) ^ {item.name for item in fields(kind)}
     odd = sorted(odd - (set(kind.added) - set(content)))
     if odd:

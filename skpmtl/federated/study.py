@@ -143,12 +143,6 @@ class Study:
         else:
             given = json.loads(path.read_text())
         known = [item.name for item in fields(cls)]
-        if {"secure_sum", "noise_sites"} & set(given):
-            raise ValueError(
-                f"{path} has secure_sum or noise_sites, which are not supported any more. Where "
-                "the curator must not see the contributions of a site, name at least two servers "
-                'in the table "servers" instead.'
-            )
         odd = sorted(set(given) - set(known))
         if odd:
             raise ValueError(f"{path} has the keys {listed(odd)}; a study has {listed(known, 20)}.")

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
+from .._runtime.constraints import take
 from .base import BaseFedMTL
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor"]
@@ -153,29 +154,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         random_state=None,
         verbose=0,
     ):
-        super().__init__(
-            hidden_layer_sizes,
-            activation=activation,
-            threshold=threshold,
-            n_rounds=n_rounds,
-            local_epochs=local_epochs,
-            batch_size=batch_size,
-            solver=solver,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            alpha=alpha,
-            aggregation=aggregation,
-            secure=secure,
-            n_servers=n_servers,
-            max_heads=max_heads,
-            max_size=max_size,
-            module=module,
-            client_feature=client_feature,
-            task_feature=task_feature,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        take(self, locals())
 
     def predict(self, X, client=None, task=None):
         """Predict classes.

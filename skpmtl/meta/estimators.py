@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import UNCERTAINTY, fill_docstring
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, take
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -711,38 +711,4 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
-        super().__init__(
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            privacy=privacy,
-            clip_norm=clip_norm,
-            inner_steps=inner_steps,
-            inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size,
-            batches=batches,
-            meta_learning_rate=meta_learning_rate,
-            tasks_per_round=tasks_per_round,
-            visits=visits,
-            group_size=group_size,
-            max_rows_per_unit=max_rows_per_unit,
-            init=init,
-            relation=relation,
-            relation_rank=relation_rank,
-            refine=refine,
-            refine_steps=refine_steps,
-            refine_learning_rate=refine_learning_rate,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            uncertainty=uncertainty,
-            feature_range=feature_range,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        take(self, locals())

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, take
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard
@@ -398,36 +398,7 @@ class _OfClasses(MTLClassifierMixin):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
-        super().__init__(
-            alpha,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            algorithm=algorithm,
-            levels=levels,
-            init=init,
-            ridge=ridge,
-            task_weight=task_weight,
-            relation=relation,
-            relation_rank=relation_rank,
-            outliers=outliers,
-            outlier_alpha=outlier_alpha,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            uncertainty=uncertainty,
-            max_iter=max_iter,
-            tol=tol,
-            warm_start=warm_start,
-            random_state=random_state,
-            secure=secure,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        take(self, locals())
 
 
 class MPMTLLowRank(MTLRegressorMixin, _LowRank):

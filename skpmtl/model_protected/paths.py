@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .._docstrings import fill_docstring
-from .._runtime.constraints import Interval
+from .._runtime.constraints import Interval, take
 from .._runtime.hints import ClassWeight
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
@@ -380,25 +380,7 @@ class _ValidatedClassifier(_Validated):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
-        super().__init__(
-            alphas,
-            eps=eps,
-            n_alphas=n_alphas,
-            cv=cv,
-            ridge=ridge,
-            task_weight=task_weight,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            max_iter=max_iter,
-            tol=tol,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        take(self, locals())
 
     @staticmethod
     def _mean_error(y, scores, weights):

@@ -12,13 +12,7 @@ from ..privacy.report import PrivacyReport
 from ..privacy.rng import noise_source
 from ..tables.table import by_code
 
-__all__ = ["Published", "take"]
-
-
-def take(est, given):
-    """Set the parameters of an estimator from the local names of its ``__init__``."""
-    for name in est._get_param_names():
-        setattr(est, name, given[name])
+__all__ = ["Published"]
 
 
 class Published(TaskIndexed):

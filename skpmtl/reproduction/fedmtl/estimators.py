@@ -7,9 +7,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..._runtime.constraints import Interval, StrOptions, check_parameters
+from ..._runtime.constraints import Interval, StrOptions, check_parameters, take
 from ...privacy.report import PrivacyReport
-from ..published import take
 from .aggregation import VERSIONS
 from .baselines import BASELINES
 from .models import Perceptron

@@ -6,8 +6,8 @@ batches: they have as many parameters, and no statistics that would be neither s
 
 import numpy as np
 
+from ..._runtime.constraints import take
 from ..._runtime.torch_modules import build, import_torch
-from ..published import take
 from .estimators import DOCUMENTED, PARAMETERS, FedMTLRounds
 
 __all__ = ["SharedModule", "PublishedFedMTLNetwork", "lenet", "mobilenet_v2", "segnet"]

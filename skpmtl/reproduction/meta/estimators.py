@@ -7,13 +7,13 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..._runtime.constraints import Interval, StrOptions
+from ..._runtime.constraints import Interval, StrOptions, take
 from ...base import MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ...exchange.plan import n_servers_of
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_positive
 from ...privacy.report import PrivacyReport
-from ..published import Published, take
+from ..published import Published
 from .models import GeneralizedLinear
 from .plan import MetaRoundsPlan
 from .rounds import META_STEPS, MetaTasks, meta_learner, minibatch_descent, online_descent

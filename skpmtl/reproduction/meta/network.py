@@ -4,9 +4,9 @@ from numbers import Integral
 
 import numpy as np
 
+from ..._runtime.constraints import take
 from ..._runtime.torch_modules import build, import_torch
 from ...base import MTLClassifierMixin, MTLRegressorMixin
-from ..published import take
 from .estimators import PARAMETERS, MetaRounds
 
 __all__ = ["MetaModule", "PublishedMetaNetwork", "PublishedMetaNetworkClassifier"]

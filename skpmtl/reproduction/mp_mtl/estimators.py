@@ -6,13 +6,13 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from ..._runtime.constraints import Interval, StrOptions
+from ..._runtime.constraints import Interval, StrOptions, take
 from ..._runtime.threads import single_blas_thread
 from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
 from ...privacy.report import ALONE, PrivacyReport, silent_report
-from ..published import Published, take
+from ..published import Published
 from .losses import losses_of, own_rates, ridge_models, rows_of
 from .plan import MPMTLPlan, best_allocation, default_delta
 from .rounds import PROJECTIONS, ModelTasks, OwnPart, curator

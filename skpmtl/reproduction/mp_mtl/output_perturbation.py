@@ -12,13 +12,12 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.optimize import minimize
 
-from ..._runtime.constraints import Interval, StrOptions
+from ..._runtime.constraints import Interval, StrOptions, take
 from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.plan import Plan
 from ...privacy.accounting import gdp_mu, pure_epsilons, record_budget
 from ...privacy.mechanisms import VectorGamma, VectorGaussian, clip_rows, mean_sensitivity
 from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
-from ..published import take
 from .estimators import LinearTasks
 from .losses import MeanLogistic
 

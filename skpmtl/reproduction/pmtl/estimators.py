@@ -8,13 +8,13 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 
-from ..._runtime.constraints import Interval, StrOptions
+from ..._runtime.constraints import Interval, StrOptions, take
 from ..._runtime.stack import users_line
 from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget, check_positive
 from ...privacy.report import PrivacyReport
-from ..published import Published, take
+from ..published import Published
 from .models import linear_model, tasks_of
 from .outputs import outputs_of
 from .plan import FixedRelation, PMTLPlan

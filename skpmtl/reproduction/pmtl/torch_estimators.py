@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..._runtime.constraints import take
 from ...base import MTLClassifierMixin
-from ..published import take
 from .estimators import PMTLRounds
 from .models import Block, OneByOne, tasks_of
 
