@@ -14,7 +14,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import fill_docstring
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, take
 from .._runtime.hints import Adjacency, ClassWeight, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
@@ -637,38 +637,8 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         verbose: int = 0,
         **arguments,
     ) -> None:
-        super().__init__(
-            module,
-            lam=lam,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            clip_norm=clip_norm,
-            n_rounds=n_rounds,
-            update=update,
-            local=local,
-            local_steps=local_steps,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            batch_size=batch_size,
-            personalization=personalization,
-            personal_steps=personal_steps,
-            personal_folds=personal_folds,
-            clusters=clusters,
-            relation=relation,
-            relation_rank=relation_rank,
-            device=device,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-            **arguments,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        super().__init__(module, **arguments)
+        take(self, locals())
 
 
 class TorchMeanRegRegressor(MTLRegressorMixin, _TorchMeanReg):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._docstrings import fill_docstring
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, take
 from .._runtime.hints import Adjacency, ClassWeight, RandomState
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing, sow
@@ -508,36 +508,8 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):  # type: igno
         verbose: int = 0,
         **arguments,
     ) -> None:
-        super().__init__(
-            module,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            curator=curator,
-            privacy=privacy,
-            clip_norm=clip_norm,
-            inner_steps=inner_steps,
-            inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size,
-            batches=batches,
-            meta_learning_rate=meta_learning_rate,
-            tasks_per_round=tasks_per_round,
-            visits=visits,
-            group_size=group_size,
-            max_rows_per_unit=max_rows_per_unit,
-            refine_steps=refine_steps,
-            refine_learning_rate=refine_learning_rate,
-            device=device,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-            **arguments,
-        )
-        self.classes = classes
-        self.class_weight = class_weight
+        super().__init__(module, **arguments)
+        take(self, locals())
 
 
 class TorchMetaInitRegressor(MTLRegressorMixin, _TorchMetaInit):  # type: ignore[misc]  # the same

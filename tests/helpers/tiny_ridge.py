@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skpmtl._runtime.constraints import take
 from skpmtl.base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 
 
@@ -20,16 +21,7 @@ class _Ridge(BaseMTL):
         random_state=None,
         verbose=0,
     ):
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.random_state = random_state
-        self.verbose = verbose
+        take(self, locals())
 
     def _fit_table(self, table):
         coef, intercept = self._personalize_table(table)
@@ -82,16 +74,4 @@ class TinyRidgeClassifier(MTLClassifierMixin, _Ridge):
         random_state=None,
         verbose=0,
     ):
-        super().__init__(
-            alpha,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.classes, self.class_weight = classes, class_weight
+        take(self, locals())
