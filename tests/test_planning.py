@@ -11,8 +11,6 @@ import skpmtl
 from skpmtl import PrivateMeanRegMTL, PrivateMTL, PrivateMTLClassifier
 from skpmtl.__main__ import main
 from skpmtl.datasets import make_low_rank_tasks
-from skpmtl.planning import _stand_in
-from skpmtl.privacy import gdp_mu
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -87,12 +85,6 @@ def test_the_noise_of_a_mean_gives_the_budget_that_is_stated(adjacency):
 
     assert found.mean_noise[0] == pytest.approx(brentq(excess, 1e-4, 10.0), rel=1e-6)
     assert found.mean_noise[1] == 0.0 and found.delta == delta
-
-
-def test_fewer_tasks_stand_for_more_with_the_same_noise():
-    found = _stand_in(PrivateMTL(), 0.5, 1e-6, m=3000, simulated=500)
-    assert gdp_mu(found.epsilon, 1e-6) * 500 == pytest.approx(gdp_mu(0.5, 1e-6) * 3000)
-    assert _stand_in(PrivateMTL(), 0.5, 1e-6, m=300, simulated=300).epsilon == 0.5
 
 
 @pytest.mark.parametrize(

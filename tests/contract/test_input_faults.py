@@ -285,14 +285,6 @@ def test_cells_that_are_lists_are_an_error_with_remedy():
         MPMTLLowRank(0.1, epsilon=None, task_feature="school").fit(frame, Y)
 
 
-def test_lists_of_ids_and_numbers_are_rows():
-    rows = [[task, *row] for task, row in zip(TASK.tolist(), X.tolist(), strict=True)]
-    est = MPMTLLowRank(0.1, epsilon=None, task_feature=0).fit(rows, Y.tolist())
-    same = MPMTLLowRank(0.1, epsilon=None).fit(X, Y, task=TASK)
-    np.testing.assert_array_equal(est.coef_, same.coef_)
-    np.testing.assert_array_equal(est.predict(rows), same.predict(X, task=TASK))
-
-
 def test_numbers_as_classes_are_an_error_with_remedy():
     est = skpmtl.PrivateMTLClassifier(tasks=TASKS, classes=[0, 1])
     with pytest.raises(ValueError, match="numbers is for the estimator without Classifier"):

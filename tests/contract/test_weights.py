@@ -454,17 +454,3 @@ def test_scores_have_weights():
     mine = task == 0
     alone = model.estimators_[0].score(X[mine], y[mine], sample_weight=times[mine])
     assert scores.scores[0] == pytest.approx(alone) and np.isnan(scores.scores[1])
-
-
-def test_private_search_leaves_rows_out():
-    X, y, task, times = tables(m=12)
-    search = skpmtl.PrivateSearch(
-        skpmtl.MPMTLLowRank(tasks=range(12)), {"tol": [1e-6, 1e-5]}, n_trials=2.0, random_state=0
-    )
-    some = times > 0
-    fewer = clone(search).fit(X[some], y[some], task=task[some])
-    search.fit(X, y, task=task, sample_weight=some.astype(float))
-    assert search.best_score_ == pytest.approx(fewer.best_score_)
-    close(search.best_estimator_, fewer.best_estimator_)
-    weighted = clone(search).fit(X, y, task=task, sample_weight=times / 3.0)
-    assert np.abs(weighted.best_estimator_.coef_ - search.best_estimator_.coef_).max() > 1e-3

@@ -1,7 +1,5 @@
 """Tasks whose rows are in subgroups, against dense normal distributions."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 from skpmtl.task import nested
 from skpmtl.task.nested import RatioPart, Subgroups
-from skpmtl.task.posterior import Decomposition, TaskRows
+from skpmtl.task.posterior import Decomposition
 from skpmtl.task.priors import Scales
 
 SIZES, D, C = (1, 2, 4, 9), 3, 0.7
@@ -21,19 +19,15 @@ OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
 CODES = np.repeat(np.arange(len(SIZES)), SIZES)
 
 
-def scales(seed=2, sigma=SIGMA, tau=TAU, log_ratio=None):
-    rng = np.random.default_rng(seed)
-    grids = KAPPA, sigma, tau, RATIOS
-    logs = [np.log(rng.dirichlet(np.ones(len(grid)))) for grid in grids]
-    *logs, own = logs
-    return Scales(*logs, tau, KAPPA, sigma, own if log_ratio is None else log_ratio)
+def scales():
+    rng = np.random.default_rng(2)
+    logs = [np.log(rng.dirichlet(np.ones(len(grid)))) for grid in (KAPPA, SIGMA, TAU, RATIOS)]
+    return Scales(*logs[:3], TAU, KAPPA, SIGMA, logs[3])
 
 
-def parts_of(X, y, L, levels=LEVELS, counts=None, ratios=RATIOS):
-    counts = np.ones(len(y)) if counts is None else counts
-    groups = Subgroups.of(CODES, levels, counts, len(SIZES))
-    found = []
-    for ratio in ratios:
+def parts_of(X, y, L, counts):
+    groups, found = Subgroups.of(CODES, LEVELS, counts, len(SIZES)), []
+    for ratio in RATIOS:
         rows, log_root = groups.rows(X, y, OFFSETS, counts, ratio)
         found.append(RatioPart(Decomposition(rows, L), log_root))
     return found
@@ -82,7 +76,7 @@ def problem(request, rows):
         place = t, *at
         E[place], mean[place] = log + weight, first
         square[place] = second + np.outer(first, first)
-    return parts_of(X, y, L, counts=counts), a, prior, E, mean, square
+    return parts_of(X, y, L, counts), a, prior, E, mean, square
 
 
 def differences(E):
@@ -118,41 +112,3 @@ def test_the_score_is_the_gradient_of_the_mixture(problem):
             for sign in (1.0, -1.0)
         )
         assert_allclose(score[:, j], (up - down) / 2e-5, rtol=1e-5, atol=1e-6)
-
-
-def test_a_subgroup_for_every_row_is_more_noise(rows):
-    """Of variance (1 + g) sigma^2."""
-    X, y, _, L, a = rows
-    parts = parts_of(X, y, L, levels=np.arange(len(y)), ratios=[3.0])
-    plain = [RatioPart(Decomposition(TaskRows.of(X, y, OFFSETS), L), np.zeros(len(SIZES)))]
-    more, less = scales(sigma=np.array([2.0])), scales(sigma=np.array([1.0]))
-    one = np.zeros(1)
-    found = nested.averages(parts, C, a, replace(less, log_ratio=one))
-    expected = nested.averages(plain, C, a, replace(more, log_ratio=one))
-    for value, other in zip(found[1:], expected[1:], strict=True):
-        assert_allclose(value, other, rtol=1e-9, atol=1e-12)
-
-
-def test_one_subgroup_in_a_task_is_a_level(rows):
-    """Of variance tau^2 + g sigma^2."""
-    X, y, _, L, a = rows
-    parts = parts_of(X, y, L, levels=np.zeros(len(y), int), ratios=[4.0])
-    plain = [RatioPart(Decomposition(TaskRows.of(X, y, OFFSETS), L), np.zeros(len(SIZES)))]
-    sigma, one = np.array([1.5]), np.zeros(1)
-    here = replace(scales(sigma=sigma), log_ratio=one)
-    wider = replace(here, tau=np.sqrt(here.tau**2 + 4.0 * 1.5**2))
-    found = nested.averages(parts, C, a, here)
-    expected = nested.averages(plain, C, a, wider)
-    assert_allclose(found[0], expected[0], rtol=1e-9)
-    assert_allclose(found[2], expected[2], rtol=1e-9, atol=1e-12)
-
-
-def test_names_of_subgroups_do_not_matter(rows):
-    X, y, counts, L, a = rows
-    other = np.random.default_rng(3).permutation(10)[LEVELS]
-    one, two = (
-        nested.averages(parts_of(X, y, L, levels, counts), C, a, scales())
-        for levels in (LEVELS, other)
-    )
-    for value, same in zip(one, two, strict=True):
-        assert_allclose(value, same, rtol=1e-12, atol=1e-14)
