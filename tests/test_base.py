@@ -394,7 +394,6 @@ def test_a_meta_initialisation_that_is_noise_is_a_warning():
         DPMetaInit(epsilon=100.0, **settings).fit(X, X[:, 0], task=task)
 
 
-@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 @pytest.mark.parametrize(
     ("epsilon", "units", "said"),
     [(2.0, [1e3, 30.0], True), (10.0, [1e3, 30.0], False), (2.0, [1.0, 0.5], False)],
@@ -421,7 +420,6 @@ def anywhere(rng, m):
     return 1e4 * rng.standard_cauchy(m) ** 3  # levels of all orders of magnitude
 
 
-@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 @pytest.mark.parametrize(
     ("levels", "d", "options", "warning"),
     [

@@ -8,7 +8,6 @@ from skpmtl import LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.solvers.robust import weighted
 from skpmtl.tables.table import TaskTable
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 NOISE = {
     "gaussian": lambda rng, n: rng.normal(size=n),
     "cauchy": lambda rng, n: 0.5 * rng.standard_cauchy(n),

@@ -21,7 +21,6 @@ from skpmtl.task.mixture import averaged_scores
 from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
 from tests.helpers.sites import write_parts
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KEPT = ("covariance_", "posterior_shift_")
 
 

@@ -9,7 +9,6 @@ from scipy.stats import t as student_t
 import skpmtl
 from skpmtl import DPMetaInit, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 RANGE = (-15.0, 15.0)
 METHODS = [
     PrivateMTL(epsilon=None, target_range=RANGE),

@@ -54,8 +54,6 @@ from tests.helpers.cases import (
 )
 from tests.helpers.sites import Sites, assert_same_fit, released, write_parts
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 LONG = [case for case in CASES + EXACT if case.form in ("long", "csr")]
 # Fits that can be repeated, by curators who see none of the rows.
 CURATED = [

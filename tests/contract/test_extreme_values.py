@@ -19,8 +19,6 @@ from tests.helpers.data import about_one_model
 
 from ..helpers.public import public
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 BAD = 3  # the task with the extreme rows
 M, N, D = 6, 8, 3
 METHODS = {

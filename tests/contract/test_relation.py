@@ -20,9 +20,7 @@ from tests.helpers.data import covariates, related
 from tests.helpers.sites import Sites, assert_same_fit, write_parts
 
 M, N, D = 40, 10, 4
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:The noise of this fit is reproducible", "ignore::skpmtl.PrivacyLeakWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 EXACT = {"alpha": 0.03, "epsilon": None, "tol": 1e-9}
 RANGES = {"epsilon": 1e4, "feature_range": (-3.0, 4.0)}
 START = {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}

@@ -27,7 +27,6 @@ TASKS = range(M)
 COEF = np.array([1.0, -2.0, 0.5, 3.0])
 START = {"coef": COEF, "intercept": LEVEL}
 SEEDED = {"tasks": TASKS, "random_state": 0}
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
 def rows(seed=0, n=12, of=0, spread=1.0):

@@ -29,7 +29,6 @@ from tests.helpers.cases import (
 )
 from tests.helpers.data import rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 ABSENT = [2, 5]
 
 

@@ -18,8 +18,6 @@ from tests.helpers import posteriors
 from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
 from tests.helpers.sites import write_parts
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 
 def has_posterior(case):
     if "uncertainty" not in case.estimator.get_params() or case.estimator.loss != "squared":

@@ -28,8 +28,6 @@ from tests.meta.test_estimators import kernel_sum
 
 from ..helpers.public import public
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 
 def tables(n_classes=0, n=16, d=4, m=5, seed=0):
     """X, y, task, whole numbers as weights, of which some are 0; all classes weigh something."""

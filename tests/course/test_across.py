@@ -20,7 +20,6 @@ from tests.helpers.sites import write_parts
 M, NEW, K = 300, 100, 20
 NAMES = [f"item {j:02d}" for j in range(K)]
 ACROSS = {"item": ("across", NAMES)}
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
 def answers(seed, omega, n=15):

@@ -19,7 +19,6 @@ from tests.helpers.sites import write_parts
 
 M, CLASSES = 100, 3
 BELOW = {"class": "below"}
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
 def fitted(rows, epsilon=3.0, seed=0, factors=BELOW, **more):

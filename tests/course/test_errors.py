@@ -14,8 +14,6 @@ from skpmtl.course.plan import ERRORS
 from skpmtl.exchange.protocol import Population
 from skpmtl.tables.forms import read_training
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 
 def asked(d, **given):
     return Errors(np.zeros(d + 1), np.ones(d + 1), np.eye(d + 1), 1.0, 1.0, 1.0, **given)

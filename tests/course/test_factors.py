@@ -10,7 +10,6 @@ from skpmtl.course.factors import LOG_OMEGA, OMEGA, RESPONSE, UNEVEN, posterior
 
 M, K, NEW = 300, 10, 100
 ABOVE = {"district": "above"}
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
 def schools(seed, omega, tau=1.0, n=12):

@@ -11,8 +11,6 @@ from skpmtl.course.personal import TaskModels
 from skpmtl.tables.forms import read_training
 from skpmtl.task.priors import before_tau, narrower
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 
 def table(rho, m=250, n=6, seed=0):
     """Levels at x = 0 have the correlation rho with the first slope; columns lie about 2 and -1."""

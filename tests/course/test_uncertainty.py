@@ -11,8 +11,6 @@ from skpmtl.course.uncertainty import noise_of
 from skpmtl.tables.forms import read_training
 from skpmtl.task.priors import SIGMA
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
 
 def tables(m, n, d=2, seed=0):
     rng = np.random.default_rng(seed)

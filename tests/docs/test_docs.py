@@ -48,6 +48,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 matplotlib.use("Agg")
 sys.path.insert(0, str(ROOT / "doc" / "_ext"))
 importlib.import_module("results")  # the directive, for docutils
+pytestmark = pytest.mark.filterwarnings("error:The noise of this fit is reproducible")
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

@@ -11,6 +11,7 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob
 SLOW = "private_selection school missing_outcomes new_tasks fedmtl private_mean "
 SLOW += "audit few_shot task_facts public_start curves how_sure quick_start"
 NEEDS = {"plot_task_facts": "statsmodels"}
+pytestmark = pytest.mark.filterwarnings("error:The noise of this fit is reproducible")
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "doc" / "notebooks").glob("*.ipynb"))
+pytestmark = pytest.mark.filterwarnings("error:The noise of this fit is reproducible")
 
 
 def cells(path):

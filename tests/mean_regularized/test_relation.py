@@ -9,7 +9,6 @@ from scipy.special import expit
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from tests.helpers import data
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 30, 8, 4
 
 

@@ -13,7 +13,6 @@ from tests.helpers.data import about_one_model
 M, N, D = 30, 12, 4
 TASKS = range(M)
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings('ignore:(tasks|classes)="auto" reads'),
 ]
 

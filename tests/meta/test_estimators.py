@@ -18,7 +18,6 @@ from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
-SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 
 
 def problem(kind, m=6, d=4, C=3, seed=0, rows=(9, 25), spread=0.3):
@@ -204,7 +203,6 @@ def orders(m, visits, size):
         yield [list(sequence[i : i + size]) for i in range(0, m * visits, size)]
 
 
-@pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("size, visits", [(1, 1), (2, 1), (1, 2)])
 def test_tasks_are_visited_in_random_order_and_as_often(size, visits):
     X, y, task = problem("real", m=3)
@@ -274,7 +272,6 @@ def test_a_few_tasks_of_another_unit_are_not_all_that_is_learned():
     assert np.linalg.norm(odd.init_coef_) > 10.0 * way
 
 
-@pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_units_and_offsets_of_targets_do_not_matter(intercept, refine):
@@ -303,7 +300,6 @@ def test_units_and_offsets_of_targets_do_not_matter(intercept, refine):
         assert_allclose(nothing[1], shift, rtol=1e-12)
 
 
-@pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("kind, intercept", [("real", True), ("real", False), ("multi", True)])
 def test_units_and_offsets_of_features_do_not_matter(kind, intercept, refine):
@@ -377,7 +373,6 @@ def test_what_a_record_says_of_columns_is_bounded(bad):
         assert sent.any()
 
 
-@pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_initialisation_is_not_used(kind, refine):
@@ -434,7 +429,6 @@ def test_delta_has_a_default_by_the_protected_unit():
     assert est.privacy_.delta == 1.0 / 400**2
 
 
-@pytest.mark.filterwarnings(SEEDED)
 def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
     """One step of every task, of rows that are 0: all of it is noise, and nothing corrects it."""
     X, task = np.zeros((400, 3)), np.repeat(np.arange(40), 10)
@@ -451,7 +445,6 @@ def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
 
 
 @pytest.mark.exact_bits("memory is measured")
-@pytest.mark.filterwarnings(SEEDED)
 def test_a_fit_that_finds_scales_holds_no_second_table(monkeypatch):
     for module, name in ((columns, "_BLOCK"), (steps, "_BLOCK"), (finetune, "_BLOCK")):
         monkeypatch.setattr(module, name, 1 << 14)

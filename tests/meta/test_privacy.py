@@ -18,8 +18,6 @@ from skpmtl.tables.forms import read_training
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import listed_classes
 
-SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
-pytestmark = pytest.mark.filterwarnings(SEEDED)
 SIZES = (12, 30, 7)
 TASK = np.repeat(np.arange(3), SIZES)
 BATCHES = {

@@ -11,7 +11,6 @@ from skpmtl.privacy import audit
 from tests.helpers import data
 from tests.helpers.data import covariates
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 40, 10, 3
 
 

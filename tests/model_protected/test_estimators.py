@@ -15,7 +15,6 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from tests.helpers import plain_reference as plain
 from tests.helpers.data import make_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
 CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 # The minimum of an objective; the loop without noise; and with it.

@@ -12,7 +12,6 @@ from tests.helpers.data import rows_of
 M, N, D = 24, 12, 4
 TASKS = range(M)
 START = {"coef": np.array([1.0, -2.0, 0.5, 3.0]), "intercept": 2.0}
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
 def rows(seed=0, n=N):

@@ -124,7 +124,6 @@ def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
 
 
 # ---------------------------------------------------------------- what is shown
-@pytest.mark.filterwarnings("ignore:The noise of this fit")
 def test_losing_trials_leave_no_trace(data, spied):
     X, y, task = data
     settings = dict(n_trials=6, selection="poisson", random_state=0)
@@ -140,7 +139,6 @@ def test_losing_trials_leave_no_trace(data, spied):
         assert shown == (model is fitted.best_estimator_)
 
 
-@pytest.mark.filterwarnings("ignore:The noise of this fit")
 def test_nothing_depends_on_how_many_trials_there_were(data, spied):
     """Two searches in which only the noise and the number of trials differ."""
     X, y, task = data

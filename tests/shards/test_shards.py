@@ -29,7 +29,6 @@ from tests.helpers.data import even_tasks
 from tests.helpers.linear_rounds import LinearRounds, LinearTaskSide
 from tests.helpers.sites import assert_same_fit, write_part, write_parts
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, N, D = 12, 9, 4
 SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {

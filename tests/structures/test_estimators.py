@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skpmtl import LocalOnly, PrivateMTL, load_billboard, save_billboard
 from tests.helpers.data import rows_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
 
 

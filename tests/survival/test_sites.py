@@ -18,7 +18,6 @@ M, N, CUTS, EPSILON = 60, 8, [0.2, 0.5, 1.0], 30.0
 TIMES = [0.1, 0.5, 2.0]
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings("ignore:X does not have valid feature names"),
 ]
 
