@@ -272,6 +272,21 @@ def test_shape_of_a_penalty_reaches_its_minimum(name, shape):
         assert bound(R * rng.uniform(0.8, 1.25, R.shape[1])) > omega
 
 
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("logistic", [False, True])
+def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
+    rng = np.random.default_rng(0)
+    X, y, task = make_rows([7] * 20, 60, 3, labels=logistic)
+    X[rng.random(X.shape) < 0.8] = 0.0
+    tables = (plain.long_table(rows, y, task) for rows in (X, sparse.csr_matrix(X)))
+    dense, csr = (make_loss(table) for table in tables)
+    alpha = 0.05 * largest(dense, PENALTIES[name])
+    expected, found = (minimize(loss, PENALTIES[name], alpha) for loss in (dense, csr))
+    assert found.converged and expected.converged
+    assert found.objective == pytest.approx(expected.objective, rel=2e-6)
+    assert found.n_iter <= 1.5 * expected.n_iter
+
+
 @pytest.mark.parametrize("logistic", [False, True])
 @pytest.mark.parametrize("rows", ["long", "dependent", "repeated", "shared"])
 @pytest.mark.spread(4)
