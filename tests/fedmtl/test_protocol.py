@@ -67,6 +67,7 @@ def test_operations_on_shares_equal_those_on_numbers(n_servers):
             party.step(a[rank]),
             party.ramp(a[rank]),
             *(party.truncate(c[rank], bits) for bits in (1, 22, 30, 62)),
+            party.truncate(c[rank], 20, nearest=True),
         ]
 
     results, _ = run(n_servers, program)
@@ -78,17 +79,10 @@ def test_operations_on_shares_equal_those_on_numbers(n_servers):
         (signed >= 0).astype(np.uint64),
         np.maximum(signed, 0).view(np.uint64),
         *(positive >> np.uint64(bits) for bits in (1, 22, 30, 62)),
+        [(int(value) + 2**19) // 2**20 for value in positive],
     ]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_truncation_rounds_to_the_nearest_number():
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 2**62, 300, dtype=np.uint64)
-    shares = spread(rng, x, 2)
-    results, _ = run(2, lambda party, rank: party.truncate(shares[rank], 20, nearest=True))
-    np.testing.assert_array_equal(opened(results), [(int(v) + 2**19) // 2**20 for v in x])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
