@@ -29,17 +29,28 @@ IN_TURN = (
     *(("scales", 0.15), ("centres", 0.25)),
 )
 ERRORS = 0.2  # with standard errors, taken off before the rest where as much is left besides
-# Rows of the table, by the thresholds below.
-SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
-MIDDLE = "step", "vote centre", "vote sigma", "step or moment", "moment"
-ROUND = "vote shape", "moment"  # under a soft version of the shape that was found
-LAST = "vote shape", "vote sigma", "vote tau", "vote kappa"
+# Rows of the table, by the thresholds below: names of queries, and what of a study each is for.
+START = (
+    *(("step", "mean"), ("level", "levels alone"), ("vote centre", "mean")),
+    *(("relation", "relation"), ("vote relation", "relation"), ("vote sigma", "noise")),
+    *(("across", "across"), ("vote sigma", "across", "noise")),  # in units of the spread of rows
+)
+RATIO = ("vote ratio", "below")  # in units of the noise of a row, after the last vote on it
+FACTOR = ("vote tau", "factor"), ("factor", "factor")  # in units of the spread of levels
+SHAPES = ("vote shape", "shapes"), ("moment", "shapes")  # under a soft version of what was found
+LAST = ("vote tau", "levels"), ("vote kappa",)
+MIDDLE = (
+    *(*START, *FACTOR, ("step or moment", "mean", "shapes"), ("step", "mean", "no shapes")),
+    *(("moment", "no mean", "shapes"), ("moment", "shapes")),
+)
+END = ("vote shape", "shapes"), ("vote sigma", "noise"), RATIO, *LAST
+GROUPED = ("groups", "groups", "shapes"), ("vote groups", "groups", "shapes")
 COURSES = {
     "tiny": (),
-    "small": SMALL,
-    "middle": (*MIDDLE, *LAST),
-    "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
-    "equal": ("step", "vote tau", "step"),
+    "small": (*START, RATIO, *FACTOR, *LAST),
+    "middle": (*MIDDLE, *END, *GROUPED),
+    "large": (*MIDDLE, *SHAPES, *SHAPES, *END, *GROUPED),
+    "equal": (("step",), ("vote tau", "levels"), ("step",)),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a weight of one.
 WEIGHTS = {"step": 6, "moment": 5, "relation": 6, "factor": 6, "across": 6, "groups": 12}
@@ -52,40 +63,6 @@ def shares_of(course):
     """Shares of the queries of a course, which add up to one."""
     weights = [WEIGHTS.get(name.split()[0], 1) for name in course]
     return tuple((name, w / sum(weights)) for name, w in zip(course, weights, strict=True))
-
-
-def course_of(row, structures, levels, related, grouped, factored, crossed):
-    """Queries of a row of `COURSES` that these structures and levels have use for.
-
-    With equal slopes there is nothing to ask about priors of slopes. Without "mean" steps are of
-    the level alone; without both shapes there is no moment. With
-    covariates of tasks what follows from them is learnt after the centre; then the effects of a
-    factor across tasks, in units of the spread of rows, and of one above them, in units of the
-    spread of levels; about each of these spreads there is one more vote.
-    """
-    mean, level = EQUAL in structures or "mean" in structures, levels == "auto"
-    shapes = len({"low-rank", "sparse"}.intersection(structures)) > 0
-    known = {
-        "step": "step" if mean else "level" if level else None,
-        "vote centre": "vote centre" if mean else None,
-        "step or moment": "step or moment" if mean and shapes else "step" if mean else "moment",
-        "vote tau": "vote tau" if level else None,
-    }
-    course = [known.get(name, name) for name in COURSES[row]]
-    if related and course:
-        after = course.index("vote centre" if mean else "vote sigma") + mean
-        course[after:after] = ["relation", "vote relation"]
-    if factored and level and course:
-        after = course.index("vote sigma") + 1
-        course[after:after] = ["vote tau", "factor"]
-    if crossed and level and course:
-        after = course.index("vote sigma") + 1
-        course[after:after] = ["across", "vote sigma"]
-    if not shapes:
-        course = [n for n in course if n not in ("moment", "vote shape")]
-    if grouped and "moment" in course:
-        course += ["groups", "vote groups"]
-    return tuple(name for name in course if name is not None)
 
 
 # Of the shares of classes, in one query, which need no place to be found: (20 / (m mu))^2, from a
@@ -202,36 +179,36 @@ class HierarchicalPlan(Plan):
         return "middle" if ratio < large else "large"
 
     def shares(self, n_present):
-        """Of the rest of the budget, name by name; without votes on what classes do not have. The
-        spread of a factor below tasks is in units of the noise of a row, after which it is asked
-        for."""
-        related = self.relation is not None
-        factored = self.factor is not None and self.fit_intercept
-        factored = factored and n_present * self.signal >= Z_FACTOR * self.factor.n_levels
-        crossed = self.across is not None and self.fit_intercept
+        """Of the rest of the budget, name by name."""
+        z, mean, level = n_present * self.signal, "mean" in self.structures, self.levels == "auto"
+        mean, pooled = mean or EQUAL in self.structures, level and self.fit_intercept
+        shapes = not {"low-rank", "sparse"}.isdisjoint(self.structures)
         least = Z_ACROSS_OF_COUNTS if self.loss == "poisson" else Z_ACROSS
-        least *= math.sqrt(self.across.n_levels) if crossed else 1.0
-        crossed = crossed and n_present * self.signal >= least
-        known = self.structures, self.levels, related, self.n_groups != 0, factored, crossed
-        course = course_of(self.row(n_present), *known)
-        if self.below is not None and course:
-            after = len(course) - course[::-1].index("vote sigma")
-            course = *course[:after], "vote ratio", *course[after:]
+        factored = pooled and self.factor is not None
+        factored = factored and z >= Z_FACTOR * self.factor.n_levels
+        crossed = pooled and self.across is not None
+        crossed = crossed and z >= least * math.sqrt(self.across.n_levels)
+        has = {"mean": mean, "no mean": not mean, "shapes": shapes, "no shapes": not shapes}
+        has |= {"levels": level, "levels alone": level and not mean, "noise": not self.n_classes}
+        has |= {"relation": self.relation is not None, "groups": self.n_groups != 0}
+        has |= {"factor": factored, "across": crossed, "below": self.below is not None}
+        row = COURSES[self.row(n_present)]
+        course = [name for name, *needs in row if all(has[need] for need in needs)]
         n_levels = sum(f.n_levels for f in (self.factor, self.across) if f is not None)
         exact = not self.is_private and self.first == "place" and n_levels <= MOST_LEVELS
         if exact and (self.below is not None or factored or crossed):
             exact = {"factor", "across", "vote ratio"}
-            course = *("spreads" if name in exact else name for name in course), "spreads exact"
+            course = [*("spreads" if name in exact else name for name in course), "spreads exact"]
         elif crossed and not self.is_private:  # once more, about what was found since
-            course = *course, "across"
+            course.append("across")
         # Of levels that have no other parts, which a second place of the columns could stand for.
-        plain = not any((self.factor, self.across, self.below))
-        plain = plain and self.levels == "auto" and self.fit_intercept and self.first == "place"
-        if plain and course:
-            ratio = n_present * self.signal / math.sqrt(self.n_features)
-            private = ("origin", "vote origin") if ratio >= ROWS_OF_UNITS[-1] else ()
-            course = *course, *(private if self.is_private else ("origin exact",))
-        return shares_of([n for n in course if not (self.n_classes and n == "vote sigma")])
+        plain = pooled and self.first == "place"
+        if course and plain and not any((self.factor, self.across, self.below)):
+            if not self.is_private:
+                course.append("origin exact")
+            elif z / math.sqrt(self.n_features) >= ROWS_OF_UNITS[-1]:
+                course += ["origin", "vote origin"]
+        return shares_of(course)
 
     def mechanism(self):
         return "Gaussian noise on sums of bounded contributions, in one loop of queries"
