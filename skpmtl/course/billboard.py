@@ -188,7 +188,7 @@ class HierarchicalBillboard(OfModels):
             "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: self.law.before_tau(self.tau),
             "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
-            "log_ratio": lambda: np.zeros(1) if self.below is None else priors.before_ratio(),
+            "log_ratio": lambda: np.zeros(1) if self.below is None else priors.BEFORE_RATIO,
             "centre_noise": lambda: np.zeros(2),
         }
         for name, value in defaults.items():
@@ -449,7 +449,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def asked_below(self):
         """Whether there is a factor below tasks, and a vote on the spread of its effects was."""
-        return self.below is not None and not np.array_equal(self.log_ratio, priors.before_ratio())
+        return self.below is not None and not np.array_equal(self.log_ratio, priors.BEFORE_RATIO)
 
     @property
     def middle_ratio(self):

@@ -237,7 +237,7 @@ class Errors(Question):
 def question_about(model, plan):
     """The first `Errors` of a released model with pooled levels."""
     part, d = model.components()[-1], model.n_features
-    kappa = priors.middle(model.log_kappa, priors.before_kappa(), part.scales.kappa)
+    kappa = priors.middle(model.log_kappa, model.law.log_kappa, part.scales.kappa)
     sigma, tau = model.row_spread, model.level_spread / model.unit
     shape = np.maximum(np.sum(model.root**2, axis=1), 1.0 / d)
     deviations = np.append(tau, np.sqrt(kappa * shape))

@@ -85,7 +85,7 @@ def _below(board):
     spread = f"{math.sqrt(board.middle_ratio):.2g} times the standard deviation of a row"
     if board.spread_below is not None:
         spread = _round(board.spread_below)
-    none = math.exp(priors.typical(board.log_ratio, priors.before_ratio())[0])
+    none = math.exp(priors.typical(board.log_ratio, priors.BEFORE_RATIO)[0])
     return (
         f"its levels differ within a task by about {spread}; the probability that they do not "
         f"differ is {none:.0%}"

@@ -29,7 +29,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve
 
 from ..tables.table import blocks_of
-from ..task.priors import RATIO, after, before_ratio, middle
+from ..task.priors import BEFORE_RATIO, RATIO, after, middle
 from . import profiles
 from .personal import same
 from .queries import Question, alone
@@ -282,8 +282,10 @@ def find_spreads(loop, first):
         known[f"log_{name}"] = sure_of(at, before)
     if has_below:
         moves[3], at = moved_to(RATIO[1:], spreads[2] ** 2)
-        known["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, before_ratio())
-    loop.update(centre=centre, moved=moves, **known)
+        known["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, BEFORE_RATIO)
+    loop.update(centre=centre)
+    if sigma > law.sigma[0]:  # otherwise rounding of rows that have no noise
+        loop.update(moved=moves, **known)
     ends = np.cumsum(sizes)
     for f, end, spread in zip(model.factors, ends, spreads[2 + has_below :], strict=True):
         own = slice(end - f.factor.n_levels, end)

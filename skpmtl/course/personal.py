@@ -233,7 +233,7 @@ class TaskModels:
         self._place(model)
         weights = np.ones(1)
         if len(self.rows) > 1:
-            weights = np.exp(priors.typical(model.log_ratio, priors.before_ratio()))
+            weights = np.exp(priors.typical(model.log_ratio, priors.BEFORE_RATIO))
         squares = sum(w * rows.rest for w, (rows, *_) in zip(weights, self.rows, strict=True))
         dof = self.rows[0][0].dof - self.X.shape[1]
         some = (np.diff(self.offsets) - 1 > self.X.shape[1]) & (dof > 0.0)

@@ -63,15 +63,15 @@ class Distances:
     """
 
     def __init__(self, model):
-        variance, self.level_doubt = 0.0, model.level_doubt
+        variance, self.level_doubt, law = 0.0, model.level_doubt, model.law
         for part in model.components():
             s = part.scales
-            kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
-            sigma = priors.middle(s.log_sigma, priors.before_sigma(), s.sigma)
+            kappa = priors.middle(s.log_kappa, law.log_kappa, s.kappa)
+            sigma = priors.middle(s.log_sigma, law.log_sigma, s.sigma)
             kappa *= not model.slopes_are_equal
             kappa *= 1.0 + np.sum((model.origin @ part.root) ** 2)
             variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
-        self.weights = np.exp(priors.typical(model.log_tau, model.law.before_tau(model.tau)))
+        self.weights = np.exp(priors.typical(model.log_tau, law.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
 
     def quantile(self, coverage, doubt=0.0):

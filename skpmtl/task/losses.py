@@ -42,8 +42,6 @@ from ..tables.table import row_products
 from .lanes import LANES, ROWS, Chunk
 from .nested import Subgroups
 
-__all__ = ["LOGISTIC", "POISSON", "SOFTMAX", "ScoreRows", "posterior"]
-
 LOGISTIC, POISSON, SOFTMAX = 0, 1, 2
 _LEAST = 1e-6  # curvature of a row
 _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expansion is another

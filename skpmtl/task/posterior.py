@@ -39,23 +39,6 @@ from .._kernels.passes import combine, scores
 from .._runtime.jit import njit
 from ..tables.table import row_dots, row_products
 
-__all__ = [
-    "Decomposition",
-    "LevelRows",
-    "TaskRows",
-    "averages",
-    "covariances",
-    "gains",
-    "information",
-    "log_evidence",
-    "log_evidence_by",
-    "log_mixtures",
-    "log_sum",
-    "moved",
-    "of_origin",
-    "shares_of",
-]
-
 _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken

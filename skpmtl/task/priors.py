@@ -6,7 +6,6 @@ Every prior is a list of log weights on a fixed grid, so that it is proper every
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cache, wraps
 
 import numpy as np
 
@@ -49,18 +48,6 @@ ODDS = 0.0025, 0.01, 0.05, 0.2
 LARGER = (2, 5)
 
 
-def public(prior):
-    """Keep what a function of public numbers gave, as arrays that are not written into."""
-
-    @cache
-    def kept(*numbers):
-        found = prior(*numbers)
-        found.flags.writeable = False
-        return found
-
-    return wraps(prior)(kept)
-
-
 def normalised(log_weights):
     """Log weights that sum to one."""
     top = log_weights.max()
@@ -84,33 +71,23 @@ def candidates(grid, width):
 
 
 def typical_kappa(grid, halvings=0):
-    """Log weights of kappa on a grid."""
-    octaves = math.log2(10.0)
-    return bump(grid, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
-
-
-@public
-def before_kappa(halvings=0):
     """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5.
 
     `halvings` of the unit: a quarter of kappa for each.
     """
-    return typical_kappa(KAPPA, halvings)
+    octaves = math.log2(10.0)
+    return bump(grid, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
 
 
-@public
-def before_sigma(halvings=0):
+def typical_sigma(halvings=0):
     """Log weights of sigma before any vote: near the unit, less by `halvings` of it."""
     return bump(SIGMA, _SIGMA_CENTRE - halvings, _SIGMA_WIDTH)
 
 
-@public
-def before_ratio():
-    """Log weights of `RATIO` before any vote: half of the weight is on no effects."""
-    return normalised(np.append(math.log(len(RATIO) - 1.0), np.zeros(len(RATIO) - 1)))
+# Of `RATIO` before any vote: half of the weight is on no effects.
+BEFORE_RATIO = normalised(np.append(math.log(len(RATIO) - 1.0), np.zeros(len(RATIO) - 1)))
 
 
-@public
 def grid_of_tau(width, unit):
     """Spreads of levels, in units, for a window of this half-width: up to twice its own, and fewer
     for levels that are outliers."""
@@ -176,7 +153,7 @@ def ends(log_weights, before, grid, coverage):
 
 def middle_ratio(log_ratio, grid):
     """Geometric mean of a ratio that is not zero, times the weight of these, as `middle`."""
-    weights = np.exp(typical(log_ratio, before_ratio()))
+    weights = np.exp(typical(log_ratio, BEFORE_RATIO))
     some = weights[1:].sum()
     return float(some * 2.0 ** (weights[1:] @ np.log2(grid[1:]) / some))
 
@@ -219,7 +196,7 @@ class Law:
 def _laws():
     log_kappa = bump(SCORE_KAPPA, 0.0, _SCORE_KAPPA_WIDTH * math.log2(10.0))
     dispersion = np.sqrt(DISPERSION)
-    squared = Law(KAPPA, SIGMA, before_kappa(), before_sigma(), of_scores=False)
+    squared = Law(KAPPA, SIGMA, typical_kappa(KAPPA), typical_sigma(), of_scores=False)
     return {
         "squared": squared,
         "huber": squared,  # of rows that a task has weighed
