@@ -330,7 +330,18 @@ def test_rows_of_one_task_neither_stop_nor_show(data, model, scoring):
         assert low <= fitted.best_score_ + 1e-6 and fitted.best_score_ <= high + 1e-6
 
 
-# ---------------------------------------------------------------- conventions
+def test_a_task_without_a_score_counts_as_the_lower_bound(data):
+    X, y, task = data
+    model = search(score_range=(-1.0, 1.0))
+    rows = SplitRows(model.estimator, X, y, task, 0.25)
+    fitted = PrivateMTL(tasks=range(M)).fit(*rows.training)
+    whole = model._gain(fitted, rows, -1.0, 1.0)
+    found = []
+    for coef in (-1e3, 1e200, math.inf, math.nan):
+        fitted.coef_[5] = coef
+        with np.errstate(all="ignore"):
+            found.append(model._gain(fitted, rows, -1.0, 1.0))
+    assert len(set(found)) == 1 and 0 < whole - found[0] <= 2.0 / M
 
 
 def test_task_column_frames_and_nesting(school_like):
