@@ -23,7 +23,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, models, register_model
 
 LANES, ROWS = 8, 4
-WIDE = ROWS * LANES  # numbers of a row
+WIDE = 2 * LANES  # numbers of a row
 
 _NUMBER, _PLACE, _BYTE = ir.DoubleType(), ir.IntType(32), ir.IntType(8)
 _REGISTER = ir.VectorType(_NUMBER, LANES)

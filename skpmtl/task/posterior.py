@@ -14,10 +14,8 @@ theta = kappa / sigma^2 and V = I + theta X S X',
     w - a = S (theta X' V^-1 (r - kappa e h / v) + kappa e x0 / v),   e = y0 - its mean,
 
 so that the mean row is an exact update of rank one, and the cells of (kappa, sigma) differ by few
-theta, since both grids are powers of two. X S X' is made tridiagonal once (Householder), T = Q' X S
-X' Q; solving V is then of linear cost for every theta. With T = U D U' for a unit bidiagonal U the
-pivots of I + theta T follow from those of T without a subtraction (the stationary qd algorithm:
-Dhillon and Parlett, Linear Algebra Appl. 387, 2004), so that they are above 1 for all rows.
+theta, since both grids are powers of two. X S X' = U diag(lam) U' is found once, and rows and
+targets are kept as U'X and U'y: V is then 1 + theta lam for every theta, above 1 for all rows.
 Constants in 2 pi are left out.
 
 The mean row sees theta and sigma alone: v = sigma^2 (theta (x0' S x0 - theta h' V^-1 h) + 1 / n) +
@@ -39,9 +37,8 @@ from .._kernels.passes import combine, scores
 from .._runtime.jit import njit
 from ..tables.table import row_dots, row_products
 
-_ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
-_LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
+_LOG_MOST = 660.0  # of a product before its logarithm is taken
 _LOST = 1e-280  # of a sum of weights, which may have lost digits
 _ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they are
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
@@ -219,7 +216,7 @@ class LevelRows(TaskRows):
 
 
 class Decomposition:
-    """Rows of every task in a basis in which X S X' is tridiagonal.
+    """Rows of every task in a basis in which X S X' is diagonal.
 
     Parameters
     ----------
@@ -236,15 +233,10 @@ class Decomposition:
     ----------
     x0 : ndarray (m, d)
         Mean rows that are rows, and zeros.
-    basis : ndarray (sum k^2,)
-        Reflections that make the matrix of a task tridiagonal, one after the other.
-    T : ndarray (3, sum k)
-        D of T = U D U', the numbers below the diagonal of T, and their squares over the pivot
-        before.
-    reach : ndarray (m,)
-        A bound of the eigenvalues of T.
-    most : int
-        Reduced rows of the longest task.
+    values : ndarray (sum k,)
+        Eigenvalues, ascending in every task.
+    X, y : ndarray (sum k, d), (sum k,)
+        Rows and targets in this basis.
     h : ndarray (sum k,)
         X S x0 in this basis.
     b2 : ndarray (m,)
@@ -254,24 +246,21 @@ class Decomposition:
     def __init__(self, rows, root, x_mean=None, as_rows=True):
         self.rows, self.root = rows, np.array(root, dtype=float)
         self.shape = self.root @ self.root.T
-        sizes = np.diff(rows.starts)
-        self.squares = np.cumsum(sizes**2).astype(np.int64) - sizes**2
-        self.basis = np.zeros((sizes**2).sum())
-        for k, tasks in _groups_of_equal(sizes, len(self.root)):
-            A = rows.X[_members(rows.starts, tasks, k)] @ self.root
-            at = self.squares[tasks][:, None] + np.arange(k * k)
-            self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
-        self.T, self.reach = np.zeros((3, len(rows.y))), np.zeros(len(rows.n))
-        self.most = int(sizes.max(initial=1))
-        given = rows.starts, self.squares, self.basis, self.T, self.reach
-        _tridiagonal(*given, np.empty(self.most))
+        self.values, self.X, self.y = map(np.empty_like, (rows.y, rows.X, rows.y))
+        for k, tasks in _groups_of_equal(np.diff(rows.starts), len(self.root)):
+            at = _members(rows.starts, tasks, k)
+            A = rows.X[at] @ self.root
+            values, U = np.linalg.eigh(A @ A.transpose(0, 2, 1))
+            U = U.transpose(0, 2, 1)
+            self.values[at], self.X[at] = np.maximum(values, 0.0), U @ rows.X[at]
+            self.y[at] = (U @ rows.y[at][..., None])[..., 0]
         self._see(rows.x_mean if x_mean is None else x_mean, as_rows)
 
     def _see(self, x_mean, as_rows):
-        rows, self.x_mean = self.rows, np.array(x_mean, dtype=float, order="C")
+        self.x_mean = np.array(x_mean, dtype=float, order="C")
         self.x0 = self.x_mean * as_rows
         of_mean = row_products(self.x0, self.shape)
-        self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), row_dots(self.x0, of_mean)
+        self.h, self.b2 = self._scores(of_mean), row_dots(self.x0, of_mean)
 
     def with_mean_rows(self, x_mean, as_rows):
         """The same with other mean rows, or others of them as rows."""
@@ -279,13 +268,11 @@ class Decomposition:
         found._see(x_mean, as_rows)
         return found
 
-    def _rest(self, y, vectors, some=slice(None)):
-        """y less rows times the vector of their task, of these tasks in this basis. -> (sum k,)"""
-        out, (first, last, _) = np.zeros(len(y)), some.indices(len(self.rows.n))
+    def _scores(self, vectors, some=slice(None)):
+        """Rows of these tasks times the vector of their task, (sum k,)."""
+        out, (first, last, _) = np.zeros(len(self.y)), some.indices(len(self.rows.n))
         starts = self.rows.starts[first : last + 1]
-        scores(self.rows.X, _ALL, False, starts, np.ascontiguousarray(vectors), out)
-        out = y - out
-        _rotate(starts, self.squares[some], self.basis, 1, out)
+        scores(self.X, _ALL, False, starts, np.ascontiguousarray(vectors), out)
         return out
 
     def _centred(self, level, slopes, some=slice(None)):
@@ -295,19 +282,10 @@ class Decomposition:
         x_mean, rest = self.x_mean[some], self.rows.rest_about(slopes)
         slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
         r0 = rows.y_mean[some] - level - row_dots(x_mean, slopes)
-        both = np.stack([self._rest(rows.y, slopes, some), self.h])
+        both = np.stack([self.y - self._scores(slopes, some), self.h])
         of_rows = (part[some] for part in (rows.n, rows.dof))
-        known = self.reach[some], self.b2[some], r0, *of_rows, rest[some]
-        return rows.starts[first : last + 1], self.T, both, np.stack(known, axis=1)
-
-    def spectrum(self, k, tasks):
-        """Of tasks of k rows: eigenvalues of X S X' (., k), X and y in the eigenbasis."""
-        at = _members(self.rows.starts, tasks, k)
-        X = self.rows.X[at]
-        A = X @ self.root
-        values, U = np.linalg.eigh(A @ A.transpose(0, 2, 1))
-        U = U.transpose(0, 2, 1)
-        return np.maximum(values, 0.0), U @ X, (U @ self.rows.y[at][..., None])[..., 0]
+        known = self.b2[some], r0, *of_rows, rest[some]
+        return rows.starts[first : last + 1], self.values, both, np.stack(known, axis=1)
 
 
 # By theta, the kernel finds e and v / sigma^2 of the mean row, and sums over cells of their weights
@@ -332,24 +310,19 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", size
 
 
-def _eliminated(dec, theta):
-    """Work space of kernels: numbers of all theta and all rows of a task, three times."""
-    return np.empty((3, dec.most, len(theta)))
-
-
-def _scratch(dec, cells, size):
+def _scratch(theta, cells, size, by_tau):
     """Work space of the kernel: of all theta, of all pairs, of which are live, and of cells."""
-    theta, (P, by_tau) = cells[0], (cells[1].shape[1], cells[4])
-    n_cells = 1 if by_tau else size
+    P, n_cells = cells.shape[1], 1 if by_tau else size
     ends = np.arange(n_cells + 1) * (P // n_cells)
-    of_pairs = np.empty((9, P)), np.arange(P), ends, np.empty(n_cells)
-    return *_eliminated(dec, theta), np.empty((7, len(theta))), *of_pairs
+    return np.empty((8, len(theta))), np.empty((9, P)), np.arange(P), ends, np.empty(n_cells)
 
 
 def _evidence(dec, level, slopes, scales, by=None):
     *cells, size = _cells(scales, by)
     found, no_sums = np.zeros((len(dec.rows.n), size)), np.zeros((0, 0, 0))
-    given = *dec._centred(level, slopes), *cells, *_scratch(dec, cells, size)
+    theta, pairs, *_, by_tau = cells
+    scratch = _scratch(theta, pairs, size, by_tau)
+    given = *dec._centred(level, slopes), *cells, *scratch
     _posterior(*given, found, no_sums)
     return found
 
@@ -360,13 +333,13 @@ def _known(dec, level, slopes, scales, some=slice(None)):
     -> slice of them, log evidence (m,), all theta, sums (10, m, R)
     """
     *cells, size = _cells(scales)
-    starts, T, both, of_tasks = dec._centred(level, slopes, some)
-    given = *cells, *_scratch(dec, cells, size)
+    starts, values, both, of_tasks = dec._centred(level, slopes, some)
+    given = *cells, *_scratch(*cells[:2], size, False)
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
         total, sums = np.zeros((len(own), 1)), np.zeros((10, len(own), len(cells[0])))
-        _posterior(starts[first : first + len(own) + 1], T, both, own, *given, total, sums)
+        _posterior(starts[first : first + len(own) + 1], values, both, own, *given, total, sums)
         yield block, total[:, 0], cells[0], sums
 
 
@@ -456,13 +429,10 @@ def moved(dec, known, level, slopes):
 
 def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
-    rows, vectors = dec.rows, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape)
-    both, c = np.stack([dec._rest(rows.y, vectors), dec.h]), np.empty(len(rows.y))
-    scratch = *_eliminated(dec, theta), np.empty((4, len(theta)))
-    _slopes(rows.starts, dec.T, both, theta, weights, *scratch, c)
-    _rotate(rows.starts, dec.squares, dec.basis, -1, c)
-    out = np.empty(dec.x_mean.shape)
-    combine(rows.X, _ALL, False, rows.starts, c, np.ones(len(out)), out)
+    starts, vectors = dec.rows.starts, np.broadcast_to(np.asarray(centre, float), dec.x_mean.shape)
+    r, c, out = dec.y - dec._scores(vectors), np.empty(len(dec.y)), np.empty(dec.x_mean.shape)
+    _slopes(starts, dec.values, r, dec.h, theta, weights, np.empty((3, len(theta))), c)
+    combine(dec.X, _ALL, False, starts, c, np.ones(len(out)), out)
     out += near[:, None] * dec.x0
     return row_products(out, dec.shape)
 
@@ -563,12 +533,11 @@ def _by_theta(dec, slopes, theta, given, first, last):
     sizes = np.where(dec.rows.n > 0, np.diff(dec.rows.starts) + 1, 0)[first:last]
     for size, tasks in _groups_of_equal(sizes, len(theta) * d):
         k, tasks = size - 1, tasks + first
-        values, Z, y = dec.spectrum(k, tasks)
-        V = 1.0 / (1.0 + theta[:, None] * values[:, None])
+        at = _members(dec.rows.starts, tasks, k)
+        Z, V = dec.X[at], 1.0 / (1.0 + theta[:, None] * dec.values[at][:, None])
         centre = slopes[tasks - given] if given is not None else slopes
-        r = y - (Z @ centre[..., None])[..., 0]
-        h = (Z @ (row_products(dec.x0[tasks], dec.shape)[..., None]))[..., 0]
-        q = dec.x0[tasks][:, None] - theta[:, None] * ((V * h[:, None]) @ Z)
+        r = dec.y[at] - (Z @ centre[..., None])[..., 0]
+        q = dec.x0[tasks][:, None] - theta[:, None] * ((V * dec.h[at][:, None]) @ Z)
         yield tasks, Z, V, r, q
 
 
@@ -633,121 +602,10 @@ def _products(X, y, counts, offsets, x_mean, y_mean, units, out, f):
                     out[t, 1 + j, 1 + q] += a * f[q]
 
 
-@njit
-def _tridiagonal(starts, squares, W, T, reach, p):
-    """T of every task, and in place of its matrix the reflections I - u u', u in a row each."""
-    D, off, link = T[0], T[1], T[2]
-    for t in range(len(reach)):
-        lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
-        unit = 0.0  # all squares are of numbers below 1
-        for i in range(k):
-            unit += W[o + i * k + i]
-        if unit <= 0.0:
-            unit = 1.0
-        for i in range(k * k):
-            W[o + i] /= unit
-        for i in range(k):
-            row = o + i * k
-            D[lo + i] = W[row + i]
-            if i + 1 == k:
-                break
-            first, s = W[row + i + 1], 0.0
-            for j in range(i + 2, k):
-                s += W[row + j] * W[row + j]
-            if s == 0.0:
-                off[lo + i + 1] = first
-                W[row + i + 1] = 0.0
-                continue
-            size = sqrt(first * first + s)
-            off[lo + i + 1] = -size if first > 0.0 else size
-            W[row + i + 1] -= off[lo + i + 1]
-            s = 1.0 / sqrt(size * (size + abs(first)))
-            for j in range(i + 1, k):
-                W[row + j] *= s
-            half = 0.0
-            for q in range(i + 1, k):
-                s = 0.0
-                for j in range(i + 1, k):
-                    s += W[o + q * k + j] * W[row + j]
-                p[q] = s
-                half += 0.5 * s * W[row + q]
-            for q in range(i + 1, k):
-                p[q] -= half * W[row + q]
-            for q in range(i + 1, k):
-                a, b = W[row + q], p[q]
-                for j in range(i + 1, k):
-                    W[o + q * k + j] -= a * p[j] + b * W[row + j]
-        top = 0.0
-        for i in range(k):
-            after = abs(off[lo + i + 1]) if i + 1 < k else 0.0
-            top = max(top, D[lo + i] + abs(off[lo + i]) + after)
-        least = _ROUNDING * sqrt(k) * top  # with it the matrix is definite, whatever was rounded
-        for i in range(k):
-            D[lo + i] += least
-            if i > 0 and least > 0.0:
-                link[lo + i] = off[lo + i] * off[lo + i] / D[lo + i - 1]
-            D[lo + i] = max(D[lo + i] - link[lo + i], least)
-        for i in range(lo, lo + k):
-            D[i] *= unit
-            off[i] *= unit
-            link[i] *= unit
-        reach[t] = top * unit
-
-
-@njit
-def _rotate(starts, squares, W, way, v):
-    """Numbers of every task in the basis of T, in place of those in that of rows, or back if `way`
-    is -1."""
-    for t in range(len(squares)):
-        lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
-        for step in range(k - 1):
-            i = step if way > 0 else k - 2 - step
-            s = 0.0
-            for j in range(i + 1, k):
-                s += W[o + i * k + j] * v[lo + j]
-            for j in range(i + 1, k):
-                v[lo + j] -= s * W[o + i * k + j]
-
-
 # Of several arrays that one loop writes, the compiler does not see that they are apart, and works
 # number by number: loops here write one. Arrays of work space come from outside and are taken from
 # others by an index: kernels that make arrays, or unpack them, which loses that their numbers lie
 # side by side, take longer to compile and to run.
-@njit
-def _pivots(lo, k, T, theta, s, F):
-    """Inverse pivots F (k, n) of V = I + theta T."""
-    for j in range(len(theta)):
-        s[j] = 1.0
-    for i in range(k):
-        a = T[0, lo + i]
-        if i > 0:
-            c = T[2, lo + i]
-            for j in range(len(theta)):
-                s[j] = 1.0 + c * theta[j] * F[i - 1, j] * s[j]
-        for j in range(len(theta)):
-            F[i, j] = 1.0 / (theta[j] * a + s[j])
-
-
-@njit
-def _forward(lo, k, T, both, theta, s, F, Wr, Wh):
-    """Also what elimination makes of r and h, (k, n)."""
-    R = len(theta)
-    _pivots(lo, k, T, theta, s, F)
-    for i in range(k):
-        y, z = both[0, lo + i], both[1, lo + i]
-        if i == 0:
-            for j in range(R):
-                Wr[0, j] = y
-            for j in range(R):
-                Wh[0, j] = z
-        else:
-            b = T[1, lo + i]
-            for j in range(R):
-                Wr[i, j] = y - b * theta[j] * F[i - 1, j] * Wr[i - 1, j]
-            for j in range(R):
-                Wh[i, j] = z - b * theta[j] * F[i - 1, j] * Wh[i - 1, j]
-
-
 @njit
 def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_tau):
     """Of means with variances v + tau^2 and -e^2 / 2 = `half`: sums over tau of density, over that
@@ -777,7 +635,7 @@ def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_t
 @njit
 def _posterior(
     starts,
-    T,
+    values,
     both,
     of_tasks,
     theta,
@@ -785,9 +643,6 @@ def _posterior(
     at,
     tau,
     by_tau,
-    F,
-    Wr,
-    Wh,
     of_theta,
     of_pairs,
     live,
@@ -800,28 +655,32 @@ def _posterior(
     R, P, n_cells = len(theta), cells.shape[1], len(top)
     s2, by_s2, log_s2, logs = cells[0], cells[1], cells[2], cells[3]
     logdet, rr, rh, hh = of_theta[0], of_theta[1], of_theta[2], of_theta[3]
-    product, e, c = of_theta[4], of_theta[5], of_theta[6]
+    product, e, c, F = of_theta[4], of_theta[5], of_theta[6], of_theta[7]
     v, half, least, weight = of_pairs[0], of_pairs[1], of_pairs[2], of_pairs[3]
     u, density, m0, m1, m2 = of_pairs[4], of_pairs[5], of_pairs[6], of_pairs[7], of_pairs[8]
     near, far = tau[0, 0], tau[0, -1]
     for t in range(len(of_tasks)):
-        reach, b2, r0, n, dof, rest = of_tasks[t]
+        b2, r0, n, dof, rest = of_tasks[t]
         if n == 0.0:
             continue
         lo, k = starts[t], starts[t + 1] - starts[t]
-        _forward(lo, k, T, both, theta, product, F, Wr, Wh)
         for j in range(R):
             logdet[j], rr[j], rh[j], hh[j], product[j] = 0.0, 0.0, 0.0, 0.0, 1.0
-        at_once = max(int(_LOG_MOST / log(2.0 + theta[R - 1] * reach)), 1)
+        at_once = k
+        if k > 0:
+            at_once = max(int(_LOG_MOST / log(2.0 + theta[R - 1] * values[lo + k - 1])), 1)
         for i in range(k):
+            x, y, z = values[lo + i], both[0, lo + i], both[1, lo + i]
             for j in range(R):
-                product[j] *= F[i, j]
+                F[j] = 1.0 / (1.0 + theta[j] * x)
             for j in range(R):
-                rr[j] += Wr[i, j] * Wr[i, j] * F[i, j]
+                product[j] *= F[j]
             for j in range(R):
-                rh[j] += Wr[i, j] * Wh[i, j] * F[i, j]
+                rr[j] += y * y * F[j]
             for j in range(R):
-                hh[j] += Wh[i, j] * Wh[i, j] * F[i, j]
+                rh[j] += y * z * F[j]
+            for j in range(R):
+                hh[j] += z * z * F[j]
             if i % at_once == at_once - 1 or i == k - 1:
                 for j in range(R):
                     logdet[j] -= log(product[j])
@@ -902,28 +761,18 @@ def _posterior(
 
 
 @njit
-def _slopes(starts, T, both, theta, by_theta, F, Wr, Wh, by_kept, out):
-    """V^-1 times residuals and h with their weights by theta, of every task, in the basis of T."""
-    kept, x, of_r, of_h = by_kept[0], by_kept[1], by_kept[2], by_kept[3]
+def _slopes(starts, values, r, h, theta, by_theta, by_kept, out):
+    """V^-1 times residuals and h with their weights by theta, of every task."""
+    kept, of_r, of_h = by_kept[0], by_kept[1], by_kept[2]
     for t in range(len(starts) - 1):
-        lo, k, n_kept = starts[t], starts[t + 1] - starts[t], 0
+        n_kept = 0
         for j in range(len(theta)):
             if by_theta[0, t, j] != 0.0:
                 kept[n_kept] = theta[j]
                 of_r[n_kept], of_h[n_kept] = by_theta[0, t, j], by_theta[1, t, j]
                 n_kept += 1
-        some = kept[:n_kept]
-        _forward(lo, k, T, both, some, x, F, Wr, Wh)
-        # Elimination backwards.
-        for j in range(n_kept):
-            x[j] = 0.0
-        for step in range(k):
-            i = k - 1 - step
-            b = T[1, lo + i + 1] if step else 0.0
-            for j in range(n_kept):
-                y = of_r[j] * Wr[i, j] - of_h[j] * Wh[i, j]
-                x[j] = F[i, j] * (y - kept[j] * b * x[j])
+        for i in range(starts[t], starts[t + 1]):
             s = 0.0
             for j in range(n_kept):
-                s += x[j]
-            out[lo + i] = s
+                s += (of_r[j] * r[i] - of_h[j] * h[i]) / (1.0 + kept[j] * values[i])
+            out[i] = s
