@@ -1,4 +1,4 @@
-"""Gram matrices of the tasks, products with them, and their tridiagonal forms.
+"""Gram matrices of the tasks, and products with them.
 
 They are d x d of features or n x n of rows. Of the n_k x n_k matrices of `build_row_grams` only the
 lower triangles are kept, row by row and task by task in a flat array: that of task k begins at

@@ -3,7 +3,7 @@
 A `load`, a product and a sum become one instruction of the processor each, or two where its
 registers are shorter: several sums stay in registers while a loop runs, which numba's own loops do
 not achieve. Four of them that belong to four rows are one value, too: numba takes as long for a
-statement about one number as for one about all of these. So are the 32 numbers of a row, with
+statement about one number as for one about all of these. So are the 16 numbers of a row, with
 choices, roots, exponentials and logarithms: kernels over tasks side by side, which would have a
 loop for every statement, are compiled in a fraction of the time. Uncompiled, the same code runs on
 arrays of so many numbers, so that a kernel stays a plain function. Indices are not checked and not
@@ -79,7 +79,7 @@ def splat4(x):
 
 
 def row(a, *index):
-    """a[index], 32 numbers."""
+    """a[index], 16 numbers."""
     return np.array(a[index], dtype=np.float64)
 
 
@@ -89,7 +89,7 @@ def set_row(a, *rest):
 
 
 def wide(x):
-    """32 times the number x."""
+    """16 times the number x."""
     return np.full(WIDE, float(x))
 
 
@@ -375,7 +375,7 @@ _operation(operator.mul, "fmul")
 _operation(operator.truediv, "fdiv")
 
 
-# ----------------------------------------------------------------------- rows of 32 numbers
+# ----------------------------------------------------------------------- rows of 16 numbers
 def _lined(args):
     """Signature of an access to all numbers along the last axis of an array in C order."""
     if not args or not isinstance(args[0], types.Array) or args[0].layout != "C":

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from .._kernels.clip import clip
+from .._kernels.records import MARGIN
 from .accounting import check_count, check_positive
 from .rng import add_on_grid, grid_step, replied
 
@@ -36,8 +36,19 @@ def clip_rows(W, bound):
     norms : ndarray (n,)
         Of the rows before; infinite where a row was not finite.
     """
-    norms = np.empty(len(W))
-    clip(W, float(bound), norms)
+    limit = bound * (1.0 - MARGIN)
+    with np.errstate(all="ignore"):
+        unit, square = np.ones(len(W)), np.einsum("ij,ij->i", W, W)
+        # Squares that overflow, vanish, or are not finite.
+        odd = np.flatnonzero(~((square > 1e-200) & (square < 1e200)))
+        largest = np.abs(W[odd]).max(axis=1, initial=0.0)
+        unit[odd] = np.where(np.isfinite(largest), largest, np.inf)
+        W[unit == np.inf] = 0.0
+        square[odd] = np.sum((W[odd] / unit[odd, None]) ** 2, axis=1)
+        root = np.sqrt(square)
+        norms, longest = np.where(root > 0.0, unit * root, unit), limit / root
+    far = np.flatnonzero(unit > longest)  # unit * root itself may overflow
+    W[far] = W[far] / unit[far, None] * longest[far, None]
     return norms
 
 

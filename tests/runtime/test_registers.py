@@ -22,7 +22,9 @@ def test_rows_are_those_of_numpy():
         set_row(out, 2, chosen(x, sqrt(y), 2.0))
         set_row(out, 3, larger(smaller(x, 1.0 / y), -3.0 + y))
 
-    a = np.stack([np.linspace(-700.0, 700.0, registers.WIDE), np.logspace(-300, 300, 32)])
+    a = np.stack(
+        [np.linspace(-700.0, 700.0, registers.WIDE), np.logspace(-300, 300, registers.WIDE)]
+    )
     out, expected = np.empty((4, registers.WIDE)), np.empty((4, registers.WIDE))
     kernel(a, out)
     getattr(kernel, "py_func", kernel)(a, expected)
