@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL
+from skpmtl.course import queries
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.shapes import read_scales
@@ -42,6 +43,18 @@ def test_one_column_of_another_unit_leaves_the_others(noise):
     found, variance = read_scales(np.array([20.0, 0.1, -0.1, 0.0, 0.1]), noise)
     np.testing.assert_allclose(found, [20.0, 0.0, 0.0, 0.0, 0.0], atol=0.4)
     assert variance.sum() <= 0.2
+
+
+def test_no_column_takes_the_ball_of_the_others():
+    """A mean that is 10,000 scales off leaves three quarters of the length of a near one."""
+    rng = np.random.default_rng(0)
+    X, y, task = rng.normal(size=(200, 4)) + 1.0, rng.normal(size=200), np.repeat(np.arange(4), 50)
+    question = queries.ColumnUnits(np.ones(4), np.zeros(4), reach=8.0, of_means=True)
+    sent = []
+    for far in (0.0, 1e4):
+        tasks = TaskModels(read_training(PrivateMTL(), X + [far, 0.0, 0.0, 0.0], y, task)[0])
+        sent.append(question.bounded(question.answer(tasks, None)))
+    assert (np.abs(sent[1][:, 1:]) > 0.75 * np.abs(sent[0][:, 1:])).all()
 
 
 @pytest.mark.parametrize(("unit", "origin"), [(1e6, 0.0), (50.0, 0.0), (1e5, 1500.0)])

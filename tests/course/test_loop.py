@@ -6,15 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.optimize import isotonic_regression
 from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries, tasks
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.plan import STRUCTURES, HierarchicalPlan
-from skpmtl.course.shapes import FLOOR, path_of_shapes
+from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
@@ -169,12 +171,52 @@ def test_ends_of_an_even_vote_are_as_far_from_its_middle(coverage):
     assert (high > 1.1 * low) == (coverage > 0.0)
 
 
+def test_falling_is_isotonic_regression():
+    x = np.random.default_rng(0).normal(size=30)
+    np.testing.assert_allclose(falling(x), isotonic_regression(x, increasing=False).x)
+
+
+def noisy_moment(signal, seed):
+    N = np.random.default_rng(seed).normal(size=(20, 20))
+    return signal + 5.0 * np.eye(20) + (N + N.T) / 2
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_flat_moment_has_little_that_stands_out(columns):
+    for seed in range(5):
+        _, values = standing_out(noisy_moment(0.0, seed), 1.0, 1e4, columns)
+        assert values.max() < 4.0
+
+
+def test_a_direction_over_the_noise_is_found():
+    u = np.random.default_rng(1).normal(size=20)
+    u /= np.linalg.norm(u)
+    vectors, values = standing_out(noisy_moment(100.0 * np.outer(u, u), 1), 1.0, 1e4)
+    assert values.argmax() == 19 and abs(vectors[:, -1] @ u) > 0.98
+    assert 95.0 < values[-1] < 102.0 and values[:-1].max() < 4.0
+
+
+def test_columns_over_the_noise_are_found():
+    use = [3, 11]
+    signal = np.diag(np.isin(np.arange(20), use) * 30.0)
+    _, values = standing_out(noisy_moment(signal, 2), 1.0, 1e4, columns=True)
+    assert sorted(np.argsort(values)[-2:]) == use and np.sort(values)[-3] < 4.0
+
+
 def test_shapes_have_trace_one_and_a_floor():
     root = np.diag(np.sqrt([0.6, 0.2, 0.1, 0.1]))
     for L in path_of_shapes(np.diag([9.0, 5.0, 1.0, 1.0]), 0.1, 100.0, root, STRUCTURES)[:4]:
         values = np.linalg.eigvalsh(L @ L.T)
         np.testing.assert_allclose(values.sum(), 1.0)
         assert values[0] >= FLOOR / 4 - 1e-12
+
+
+def test_a_softened_shape_is_flat_for_a_flat_one():
+    flat = np.eye(9) / 3.0
+    np.testing.assert_allclose(softened(flat), flat, atol=1e-12)
+    u = np.ones(9) / 3.0
+    soft = softened(np.outer(u, u) + 1e-6 * np.eye(9))
+    np.testing.assert_allclose(np.linalg.eigvalsh(soft @ soft)[-1], (3 + 1 / 9) / 4, rtol=1e-4)
 
 
 def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
@@ -349,6 +391,17 @@ def test_the_centre_is_shrunk_as_james_and_stein_do(variance, kept):
     np.testing.assert_allclose(loop.model.centre, [0.3, *kept * np.array([0.5, -0.5, 0.5, 0.5])])
 
 
+def test_slopes_of_the_mean_model_are_in_root_mean_square_scales():
+    """Of log2 scales with a normal error, so that noise makes no bold slope."""
+    variance = np.array([0.2, 0.3])
+    scale = 4.0 * 2.0 ** (np.sqrt(0.5) * np.random.default_rng(0).normal(size=200_000))
+    model = HierarchicalBillboard(
+        50, 50.0, np.array([0.0, 1.0]), middle=0.0, width=2.0, unit=3.0, scale_variance=variance
+    )
+    model = replace(model, column_scale=np.array([4.0]), log_components=np.array([-30, -30, 0.0]))
+    assert model.mean[0] == pytest.approx(3.0 / np.sqrt(np.mean(scale**2)), rel=0.01)
+
+
 def test_scales_of_columns_are_those_of_tasks_with_several_rows():
     """A task of one row has no spread, and is no reason to take columns for smaller."""
     rng, m = np.random.default_rng(0), 200
@@ -441,6 +494,27 @@ def test_noise_alone_is_rarely_a_place_to_zoom_into():
     assert 4.0 <= middle <= 5.0 and half < 1.0
 
 
+def test_moments_under_one_shape_are_averaged():
+    """Two of the same share have half of the variance of one."""
+    m, d, rng = 500, 6, np.random.default_rng(0)
+    loop, kept = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", m, d)), []
+    signal = np.diag([200.0, 150.0, 40.0, 40.0, 40.0, 30.0])
+
+    def release(query, name, mechanism):
+        E = rng.normal(size=(d, d))
+        kept.append((signal + mechanism.noise_std * (E + E.T) / 2.0, mechanism.noise_std))
+        return kept[-1][0]
+
+    for _ in range(2):
+        drive(loop.moment(0.1), release)
+    (one, noise), (two, _) = kept
+    expected = path_of_shapes(
+        (one + two) / 2.0, noise / np.sqrt(2.0), m, loop.model.root, STRUCTURES
+    )
+    assert len(loop.path) == len(expected) > 4
+    np.testing.assert_allclose(loop.path, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("epsilon", [None, 30.0])
 def test_a_part_of_every_prior_stays_for_odd_tasks(epsilon):
     """Of components and of all scales 5 %, whatever the votes were."""
@@ -489,6 +563,16 @@ def test_mean_rows_say_levels_about_any_released_centre(epsilon, origin):
         est.fit(X + place, y, task=task)
         errors.append(np.mean((est.predict(Z + place, task=of) - Z @ a - level[of]) ** 2))
     assert errors[1] < 1.1 * errors[0]
+
+
+def test_steps_get_shorter_to_the_last():
+    """Those of one share go on where the ones before ended."""
+    loop = Loop(HierarchicalPlan(8.0, 1e-5, "replace-one", 500, 4))
+    loop.rest, every = 1.0, dict(loop.plan.shares(500.0))["step"]
+    first = loop.lengths(every / 3.0, 4)
+    loop.steps = len(first)
+    bounds = np.concatenate([first, loop.lengths(every * 2.0 / 3.0, 4)])
+    assert len(bounds) == 30 and (np.diff(bounds) < 0.0).all() and bounds[-1] > 0.0
 
 
 def test_a_noisy_centre_bounds_spreads_from_below():

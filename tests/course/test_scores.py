@@ -224,6 +224,15 @@ def test_columns_that_are_constant_in_a_task_have_slopes(kind):
     assert 0.5 < found < 2.0
 
 
+def test_rows_that_repeat_a_person_say_its_spread_once():
+    """Two people who are alike by chance give no bold slope, however many rows they have."""
+    X = np.repeat([[0.24, 0.3], [0.25, 1.2], [2.0, 0.5]], 6, axis=0)
+    found = Summaries.of(X, np.ones(18), np.array([0, 12, 18]), np.ones(18))
+    scale, _ = own_scales(found.with_repeats(X, np.array([0, 12, 18])), np.ones(2), 0.0, 0.0)
+    bold, _ = own_scales(found, np.ones(2), 0.0, 0.0)
+    assert scale.min() > 0.4 and bold[0, 0] < 0.1
+
+
 def test_noise_alone_is_no_place_of_rates():
     rng = np.random.default_rng(0)
     cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(150)]
