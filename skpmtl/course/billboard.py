@@ -516,7 +516,7 @@ class HierarchicalBillboard(OfModels):
         if self.unit is None:
             return np.zeros(centre[..., 1:].shape), np.zeros(centre.shape[:-1])
         slopes = np.exp(self.log_components[2]) * centre[..., 1:]
-        slopes = slopes * self.unit / self._safe_scale()
+        slopes = slopes * self.unit / self.safe_scale
         if not self.has_place:
             return slopes, np.zeros(slopes.shape[:-1])
         # At the mean row of the tasks, where the pooled level is known best.
@@ -567,7 +567,7 @@ class HierarchicalBillboard(OfModels):
         if factors:
             found["factors_"] = factors
         if self.groups is not None and self.unit is not None:
-            slopes = self.groups * self.unit / self._safe_scale()
+            slopes = self.groups * self.unit / self.safe_scale
             level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0
             slopes, level = self.add_init(slopes, level - slopes @ self.column_centre)
             counts = {"counts": self.group_counts}
@@ -591,13 +591,15 @@ class HierarchicalBillboard(OfModels):
         known = self.has_place and self.n_outputs == 1
         return spreads.variance_components(self, coverage) if known else None
 
-    def _safe_scale(self):
+    @property
+    def safe_scale(self):
+        """Released scales of columns at the root of their posterior mean square."""
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)
         return self.column_scale * 2.0 ** (math.log(2.0) * variance)
 
     def seen(self, X):
         """Rows in scales about the released centre, as far as they count in a level."""
-        return bounded((X - self.column_centre) / self._safe_scale())
+        return bounded((X - self.column_centre) / self.safe_scale)
 
     def near_rows(self, X):
         """Rows of tasks without rows as their mean rows count in a level, and limits of scores.
@@ -605,7 +607,7 @@ class HierarchicalBillboard(OfModels):
         Scales and centres that were released without noise are believed at all rows.
         """
         if self.scale_variance.any():
-            X = self.column_centre + self._safe_scale() * self.seen(X)
+            X = self.column_centre + self.safe_scale * self.seen(X)
         if not self.has_place:
             return X, (-np.inf, np.inf) if self.target_range is None else self.target_range
         half = HULL**2 * max(self.width, self.unit)

@@ -478,11 +478,12 @@ class Loop:
     def take_events(self):
         """As `take_equal`, of events that come one by one.
 
-        Deviations from the centre are then scores of tasks times the least variance of slopes.
+        What tasks send of slopes is then their score.
         """
         self.take_equal()
-        self.update(log_sigma=queries.alone(0, len(self.law.sigma))[:, 0])
-        self.gain = OF_EQUAL * self.d / self.law.kappa[0]
+        log_sigma = queries.alone(0, len(self.law.sigma))[:, 0]
+        self.update(root=np.zeros((self.d, self.d)), log_sigma=log_sigma)
+        self.gain = OF_EQUAL
 
     @property
     def zero(self):

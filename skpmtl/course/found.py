@@ -94,24 +94,23 @@ def _below(board):
 
 def _slopes(board):
     likely = int(np.argmax(board.log_components))
-    directions = f"in about {board.directions:.1f} of {board.n_features} directions"
+    lie = ""
+    if board.has_shape:
+        lie = f"lie in about {board.directions:.1f} of {board.n_features} directions"
     if likely < 2 or not board.centre[..., 1:].any():
-        if board.has_shape:
-            return f"those of tasks lie {directions}"
-        return "nothing was found that tasks have in common"
+        return f"those of tasks {lie}" if lie else "nothing was found that tasks have in common"
     own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.kappa))
     size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
     unit = board.unit or 1.0
+    measure = "units of the score" if board.law.of_scores else "units of y"
     if board.slopes_are_equal:
         return (
             "those of tasks are equal, as far as their rows show, and change predictions by about "
-            f"{_round(unit * size)} units of y"
+            f"{_round(unit * size)} {measure}"
         )
-    measure = "units of the score" if board.law.of_scores else "units of y"
     return (
         f"common ones change predictions by about {_round(unit * size)} {measure}, and those of a "
-        f"single task by about {_round(unit * own)} more"
-        + (f"; the latter lie {directions}" if board.has_shape else "")
+        f"single task by about {_round(unit * own)} more" + (f"; the latter {lie}" if lie else "")
     )
 
 

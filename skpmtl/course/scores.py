@@ -1,17 +1,20 @@
 """What tasks compute of classes and counts; see `skpmtl.course.personal`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
 
 from ..tables.table import WrittenRows, row_dots, weighted_sum
+from ..task import rates
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.nested import LevelEffects, Subgroups
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales, typical_squares
-from .personal import bounded, membership, reach_and_range, same
+from .personal import SURE, bounded, membership, reach_and_range, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
@@ -38,6 +41,57 @@ class ScaledRows:
         return (self.X[places] - self.centre) / self.scale[of] - self.shift[of]
 
 
+@dataclass
+class Asked:
+    """Numbers of rows (N,) or (N, C), made where they are asked for, by their places."""
+
+    make: Callable
+    shape: tuple
+
+    def __getitem__(self, places):
+        return self.make(places)
+
+
+@dataclass
+class GivenRows:
+    """Rows (N,) of the tasks of a table of classes or counts: arrays, or `Asked`.
+
+    Attributes
+    ----------
+    X : WrittenRows, or what gives rows as it does
+    y, weights : (N,)
+        Numbers of classes, or counts; how much rows count.
+    given : (N, C)
+        Scores besides those of the model.
+    codes : (N,)
+        Positions of their tasks.
+    offsets : ndarray (m + 1,)
+        Rows of task t are ``offsets[t]:offsets[t + 1]``.
+    values : tuple
+        Rows that have all values which these have, and offsets of them.
+    """
+
+    X: object
+    y: object
+    weights: object
+    given: object
+    codes: object
+    offsets: np.ndarray
+    values: tuple
+
+    @classmethod
+    def of(cls, table):
+        if hasattr(table.X, "rows_of"):
+            return table.X.rows_of(table)
+        C, X, y, given = table.n_classes, WrittenRows(table), table.y, table.base
+        if C:
+            y = y > 0 if C == 2 else np.floor(y)
+        if given is None:
+            given = np.zeros((len(y), C if C > 2 else 1))
+        numbers = (np.asarray(x, dtype=float) for x in (y, table.counts, given))
+        return cls(X, *numbers, table.codes, table.offsets, (X, table.offsets))
+
+
 class ScoreModels:
     """The tasks of one table of classes or counts under released models.
 
@@ -50,20 +104,14 @@ class ScoreModels:
     """
 
     def __init__(self, table):
-        self.X = WrittenRows(table)
-        self.offsets, self.codes, self.tasks = table.offsets, table.codes, table.tasks
+        rows = GivenRows.of(table)
+        self.X, self.y, self.weights, self.given = rows.X, rows.y, rows.weights, rows.given
+        self.offsets, self.codes, self.tasks = rows.offsets, rows.codes, table.tasks
         self.n_classes, self.row_levels = table.n_classes, table.levels
-        self.weights = np.asarray(table.counts, dtype=float)
-        C = self.n_classes if self.n_classes > 2 else 1
         self.is_free = table.base is None  # of given scores
-        self.given = np.zeros((len(table.y), C)) if self.is_free else table.base
-        if self.n_classes:
-            self.kind = LOGISTIC if C == 1 else SOFTMAX
-            self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
-        else:
-            self.kind, self.y = POISSON, np.asarray(table.y, dtype=float)
+        self.kind = (LOGISTIC if table.n_classes == 2 else SOFTMAX) if table.n_classes else POISSON
         found = Summaries.of(self.X, self.y, self.offsets, self.weights)
-        self.summaries = found.with_repeats(self.X, self.offsets)
+        self.summaries = found.with_repeats(*rows.values)
         self._placed, self._near, self._deviations, self._information = (), (), None, None
         self.subgroups = None
 
@@ -95,20 +143,27 @@ class ScoreModels:
 
     def log_rates(self):
         """Logarithms of events per exposure of every task, (m,)."""
-        m, most = len(self.summaries.n), np.zeros(len(self.summaries.n))
-        np.maximum.at(most, self.codes, self.given[:, 0])
-        events = np.bincount(self.codes, self.y, minlength=m) + _NO_EVENTS
-        shares = np.exp(self.given[:, 0] - most[self.codes])
-        exposure = np.bincount(self.codes, shares, minlength=m)
-        return np.log(events / np.maximum(exposure, 1e-300)) - most
+        s = self.summaries
+        most, exposure = np.zeros((2, len(s.n)))
+        for some, codes in self._blocks():
+            given = self.given[some][:, 0]
+            np.maximum.at(most, codes, given)
+            np.add.at(exposure, codes, np.exp(given - most[codes]))
+        return np.log((s.n * s.y_mean + _NO_EVENTS) / np.maximum(exposure, 1e-300)) - most
+
+    def _blocks(self):
+        """Rows of some tasks at a time, and their tasks."""
+        return ((some, self.codes[some]) for some in self.X.blocks(self.offsets))
 
     # ------------------------------------------------------------------------------- posteriors
     def _place(self, model):
         key = model.middle, model.width, model.column_scale, model.column_centre
-        key = *key, model.across and model.across.effects
+        key = *key, model.across and model.across.effects, self._is_equal(model)
         if same(key, self._placed):
             return
         self._placed, self._near = key, ()
+        if self._is_equal(model):
+            return self._place_levels(model)
         known = self.summaries, model.column_scale, *model.scale_variance
         self.scale, self.scale_variance = own_scales(*known)
         self.size = typical_squares(self.summaries, self.scale_variance)
@@ -123,12 +178,10 @@ class ScoreModels:
         self.shift = mean - self.near_mean
         if not model.fit_intercept:
             self.shift = np.broadcast_to(-model.column_centre / self.scale, mean.shape)
-        middle = 0.0
-        if model.fit_intercept:
-            middle = model.middle if model.has_place else self.log_rates()
-        self.middle = np.broadcast_to(middle, len(mean))
-        given = self.given + self.middle[self.codes, None]
-        given += np.c_[model.row_effects(self.row_levels)]
+        self._place_middle(model)
+        effects = np.c_[model.row_effects(self.row_levels)]
+        known = self.given if model.across is None else self.given + effects
+        given = Asked(lambda at: known[at] + self.middle[self.codes[at], None], known.shape)
         Z = ScaledRows(self.X, self.codes, model.column_centre, self.scale, self.shift)
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
         self._nested = None
@@ -137,6 +190,56 @@ class ScoreModels:
                 self.level_names, levels = self.row_levels.column(model.below)
                 self.subgroups = Subgroups.of(self.codes, levels, self.weights, len(self.tasks))
             self._nested = replace(self._rows, subgroups=self.subgroups)
+
+    def _place_middle(self, model):
+        middle = 0.0
+        if model.fit_intercept:
+            middle = model.middle if model.has_place else self.log_rates()
+        self.middle = np.broadcast_to(middle, len(self.tasks))
+
+    def _is_equal(self, model):
+        """Whether tasks of counts have the slopes of the centre, so that they learn levels."""
+        return self.kind == POISSON and model.slopes_are_equal
+
+    def _place_levels(self, model):
+        """The same where slopes are equal: in released units."""
+        self._place_middle(model)
+        shape = self.summaries.x_mean.shape
+        self.scale = np.broadcast_to(model.safe_scale, shape)
+        self.scale_variance = np.broadcast_to(max(model.scale_variance.sum(), SURE), shape)
+        self.near_mean = (self.summaries.x_mean - model.column_centre) / model.safe_scale
+        self.shift = np.zeros(shape)
+
+    def _equal(self, model, level, slopes, scales, moments=None):
+        """As `posterior`, where slopes are equal."""
+        (m, d), b = self.near_mean.shape, slopes[0] / model.safe_scale
+        about = self.middle + level[..., 0] - model.column_centre @ b
+        total, of_columns = np.zeros(m), np.zeros((m, d))
+        for some, codes in self._blocks():
+            own, given = slice(codes[0], codes[-1] + 1), self.given[some][:, 0] + about[codes]
+            starts = self.offsets[own] - some.start
+            total[own], of_columns[own] = self.X.rates(b, given, some, starts)
+        events = self.summaries.n * self.summaries.y_mean
+        evidence, mean, log_mean = rates.of_level(events, total, scales.tau, scales.log_tau)
+        score = np.zeros((m, d))
+        if moments == "information":
+            of_columns = self.products - np.exp(log_mean)[:, None] * of_columns
+            apart = events - np.exp(log_mean) * total
+            score = (of_columns - apart[:, None] * model.column_centre) / model.safe_scale
+        none = np.zeros((m, 1, d + 1, d + 1))
+        typical = np.c_[log_mean, np.zeros(m)][:, None]
+        known = evidence[:, None, None], mean[:, None], score[:, None], none, typical
+        return *known, np.zeros((3, 0, 1))
+
+    @cached_property
+    def products(self):
+        """Sums of counts times rows, (m, d)."""
+        found = np.zeros_like(self.summaries.x_mean)
+        for some, codes in self._blocks():
+            starts = self.offsets[codes[0] : codes[-1] + 1] - some.start
+            both = self.y[some][:, None] * self.X[some]
+            found[codes[0] : codes[-1] + 1] = np.add.reduceat(both, starts)
+        return found
 
     def _posteriors(self, model, centre, root, scales, **options):
         """Of `skpmtl.task.losses`, by the spread of effects of a factor below tasks, of which the
@@ -147,6 +250,9 @@ class ScoreModels:
         if model.above is not None:
             level = level + model.effects_of(self.tasks)[:, None]
         grids = scales.kappa, scales.sigma**2, scales.tau
+        if self._is_equal(model):
+            moments = options.get("moments")
+            return [self._equal(model, level, slopes, scales, moments)], scales.log_tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
         if self.kind == POISSON and model.fit_intercept:
             # The level is that of the mean rate, which spreads of slopes do not move.
@@ -196,12 +302,16 @@ class ScoreModels:
         return self._of_outputs(level, slopes)
 
     def pull(self, model, centre, near):
+        scales = model.scales(model.log_kappa)
+        if self._is_equal(model):
+            known = model, centre, model.root, scales
+            _, level, score, *_ = self._posterior(*known, moments="information")
+            return self._of_outputs(level, score)
         if not model.fit_intercept:
-            return self.deviations(model, centre, model.root, model.scales(model.log_kappa))
+            return self.deviations(model, centre, model.root, scales)
         known = model.log_kappa, model.log_sigma, model.log_tau, model.root
         key = *self._placed, *known, near, model.above and model.above.effects, model.log_ratio
         if not same(key, self._near):
-            scales = model.scales(model.log_kappa)
             found = self._posterior(model, near, model.root, scales, moments="kept")
             self._near, self._kept = key, found[1:4]
         level, slopes, kept = self._kept
@@ -242,7 +352,7 @@ class ScoreModels:
         scales = model.scales(model.log_kappa)
         level, slopes = self.deviations(model, model.centre, model.root, scales)
         level = model.centre[0] + model.effects_of(self.tasks) + level
-        score = self._rows.given[:, 0] + level[self.codes]
+        score = self._rows.given[:][:, 0] + level[self.codes]
         of_task = (model.centre[1:] + slopes)[self.codes]
         for some in self.X.blocks(self.offsets):
             score[some] += row_dots(self._rows.X[some], of_task[some])
@@ -351,7 +461,8 @@ class ScoreModels:
         # No rate is above e^2 times that of the level, or of any row.
         top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
         top = top + model.effects_of(self.tasks)
-        np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])
+        for some, codes in self._blocks():
+            np.maximum.at(top, codes, np.log(self.y[some] + 1.0) - self.given[some][:, 0])
         low = np.minimum(self.middle - LARGEST, top + 1.0)
         return reach_and_range(self, model, low, top + 1.0)
 

@@ -48,8 +48,8 @@ class HierarchicalTaskSide(TaskSide):
         return {query.statistic: total}
 
     def final_models(self, billboard, personalize):
-        """Of real targets by what is known of the rows already."""
-        known = isinstance(self.models, TaskModels)
+        """Of real targets and counts by what is known of the rows already."""
+        known = isinstance(self.models, TaskModels) or not self.models.n_classes
         return self.models.personal(billboard) if known else personalize()
 
     def check(self, query):

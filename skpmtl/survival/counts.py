@@ -10,16 +10,17 @@ from scipy import sparse
 from .._runtime.constraints import StrOptions
 from .._runtime.hints import Adjacency, Curator, RandomState
 from ..course.plan import EQUAL
+from ..course.scores import Asked, GivenRows
 from ..structures.estimators import PrivateMTL
 from ..tables.ids import encode_ids
-from ..tables.table import bounded
+from ..tables.table import FAR, WrittenRows, bounded, row_dots
 from .periods import Periods, read_cuts, read_survival
 
 __all__ = ["PeriodRows", "PiecewiseHazards"]
 
 
 class PeriodRows:
-    """Columns of the model of counts by pair of a row and an interval, which are never stored.
+    """Rows of the model of counts by pair of a row and an interval, which are never stored.
 
     Parameters
     ----------
@@ -34,15 +35,58 @@ class PeriodRows:
     def __init__(self, X, periods):
         self.data, self.periods = bounded(X), periods  # other numbers are zeros and ones
         self.shape = int(periods.starts[-1]), X.shape[1] + len(periods.ends) - 1
+        self._last = slice(0), None
+
+    def _pairs(self, places):
+        """As of `Periods`; those of a slice are kept for the next call."""
+        if not isinstance(places, slice):
+            return self.periods.pairs(places)
+        if places != self._last[0]:
+            self._last = places, self.periods.pairs(places)
+        return self._last[1]
 
     def __getitem__(self, places):
         """Of some pairs (R,), or a slice of them. -> (R, d + n_cuts)"""
-        rows, intervals = self.periods.pairs(places)
+        rows, intervals = self._pairs(places)
         found, d = np.zeros((len(rows), self.shape[1])), self.data.shape[1]
         found[:, :d] = self.data[rows]
         some = np.flatnonzero(intervals)
         found[some, d + intervals[some] - 1] = 1.0
         return found
+
+    def rates(self, slopes, about, some, starts):
+        """As of `WrittenRows`, from columns that are not written out."""
+        (rows, intervals), d = self._pairs(some), self.data.shape[1]
+        first, last = rows[0], rows[-1] + 1
+        X, begins = self.data[first:last], self.periods.starts[first:last] - some.start
+        score = about + row_dots(X, slopes[:d])[rows - first]
+        score += np.append(0.0, slopes[d:])[intervals]
+        mean = np.exp(np.clip(score, -FAR, FAR))
+        of_rows, own = np.add.reduceat(mean, begins), np.searchsorted(begins, starts)
+        J, t = len(self.periods.ends), len(starts)
+        task = np.repeat(np.arange(t), np.diff(np.append(starts, len(mean))))
+        of_intervals = np.bincount(task * J + intervals, mean, minlength=t * J).reshape(t, J)
+        of_columns = np.add.reduceat(of_rows[:, None] * X, own)
+        return np.add.reduceat(of_rows, own), np.c_[of_columns, of_intervals[:, 1:]]
+
+    def blocks(self, offsets):
+        return WrittenRows.blocks(self, offsets)
+
+    def rows_of(self, table):
+        """`GivenRows` of the pairs, for a table of the rows and their events."""
+        codes, periods = table.codes, self.periods
+
+        def events(places):
+            rows, intervals = self._pairs(places)
+            return (table.y[rows] > 0) * (intervals == periods.which[rows]) * 1.0
+
+        def exposures(places):
+            return np.log(periods.spent(*self._pairs(places)))[:, None]
+
+        n, tasks = self.shape[:1], lambda at: codes[self._pairs(at)[0]]
+        numbers = Asked(events, n), np.broadcast_to(1.0, n), Asked(exposures, (*n, 1))
+        starts = periods.starts[table.offsets]
+        return GivenRows(self, *numbers, Asked(tasks, n), starts, (self.data, table.offsets))
 
     def nothing(self):
         """A matrix of a row for each row of X without numbers, for checks of what comes with it."""
@@ -117,9 +161,7 @@ class PiecewiseHazards(PrivateMTL):
             return super()._read_training(X, y, task, sample_weight)
         # A row of the input stands for all of its pairs, which are in its task and order.
         table, form = super()._read_training(X.nothing(), y, task)
-        exposures, rates = X.periods.rates()
-        offsets = X.periods.starts[table.offsets]
-        return replace(table, X=X, y=rates, weights=exposures, offsets=offsets), form
+        return replace(table, X=X), form
 
     def passes(self, X, y, entry, ids):
         """What `fit` takes: columns that are written out where they are asked for, an event and an

@@ -8,7 +8,6 @@ from scipy import sparse
 __all__ = ["Periods", "read_cuts", "read_survival", "time_spent"]
 
 _MOST = 50_000_000  # exposures that are not zero, which are held in memory
-_AT_ONCE = 1 << 18  # pairs
 
 
 def read_survival(y):
@@ -109,9 +108,12 @@ class Periods:
         """Rows and intervals of some pairs of these, in the order of rows. -> rows, intervals"""
         if isinstance(places, slice):
             lo, hi, _ = places.indices(self.starts[-1])
-            places = np.arange(lo, hi)
-        rows = np.searchsorted(self.starts, places, side="right") - 1
-        return rows, self.first[rows] + places - self.starts[rows]
+            first, last = np.searchsorted(self.starts, (lo, hi - 1), side="right") - (1, 0)
+            sizes = np.diff(np.clip(self.starts[first : last + 1], lo, hi))
+            rows, places = np.repeat(np.arange(first, last), sizes), np.arange(lo, hi)
+        else:
+            rows = np.searchsorted(self.starts, places, side="right") - 1
+        return rows, (self.first - self.starts[:-1])[rows] + places
 
     def spent(self, rows, columns):
         """How long these rows were at risk in these intervals."""
@@ -127,16 +129,6 @@ class Periods:
         rows, columns = self.pairs()
         shape = len(self.time), len(self.ends)
         return sparse.csr_array((self.spent(rows, columns), columns, self.starts), shape=shape)
-
-    def rates(self):
-        """-> exposures, and events over them, of all pairs"""
-        exposures, rates = np.zeros((2, self.starts[-1]))
-        for first in range(0, len(exposures), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            exposures[some] = self.spent(*self.pairs(some))
-        ended = (self.starts[:-1] + self.which - self.first)[self.event]
-        rates[ended] = 1.0 / exposures[ended]
-        return exposures, rates
 
     def events(self):
         """Numbers of events by interval, (n_intervals,)."""

@@ -19,6 +19,7 @@ __all__ = [
 ]
 LARGEST = 1e30  # bound on features and targets: their powers in the solvers stay finite
 _LARGEST_FLOAT = sys.float_info.max
+FAR = 100.0  # of logarithms of rates: they stay finite
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
@@ -39,6 +40,15 @@ class WrittenRows:
         """Of some places (R,), or a slice of them. -> (R, d), which is not to be written into"""
         X = self._X[places if self._rows is None else self._rows[places]]
         return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+
+    def rates(self, slopes, about, some, starts):
+        """Sums over tasks of exp(s) and x exp(s) of some rows, with scores s = about + x' slopes.
+
+        `starts` are first rows of tasks among these. -> (t,), (t, d)
+        """
+        X = self[some]
+        mean = np.exp(np.clip(about + row_dots(X, slopes), -FAR, FAR))
+        return np.add.reduceat(mean, starts), np.add.reduceat(mean[:, None] * X, starts)
 
     def blocks(self, offsets):
         """Slices of rows, of whole tasks each and of about `_BLOCK` numbers."""

@@ -33,7 +33,7 @@ def test_levels_are_about_the_mean_model_in_its_own_scales():
     level, slopes = tasks.around(board, board.centre)
     expected = 2.0 + 1.5 * (level + tasks.near_mean @ slopes)
     near, _ = board.near_rows(tasks.summaries.x_mean)
-    assert abs(np.log2(tasks.scale / board._safe_scale())).min() > 0.5
+    assert abs(np.log2(tasks.scale / board.safe_scale)).min() > 0.5
     np.testing.assert_allclose(expected, near @ board.mean[:-1] + board.mean[-1], rtol=1e-12)
 
 
