@@ -58,6 +58,9 @@ class HierarchicalBillboard(OfModels):
         are unlike the others; None: those of all.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids of `skpmtl.task.priors`.
+    wide : float
+        Share of rows with far more noise than the others, see `skpmtl.task.wide`, where it was
+        learnt.
     moved : ndarray (4,)
         Octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a budget to
         their estimates, where there are factors.
@@ -135,6 +138,7 @@ class HierarchicalBillboard(OfModels):
     own_sigma: np.ndarray | None = None
     own_tau: np.ndarray | None = None
     log_tau: np.ndarray | None = None
+    wide: float = 0.0
     moved: np.ndarray | None = None
     log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
@@ -171,9 +175,11 @@ class HierarchicalBillboard(OfModels):
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
+        "wide": [Interval(Real, 0, 1, closed="left")],
     }
     added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio", "origin")
     added += ("spread", "spread_doubt", "row_variance", "moved", "profiles", "own_sigma", "own_tau")
+    added += ("wide",)
 
     def __post_init__(self):
         d = self.n_features
@@ -326,10 +332,11 @@ class HierarchicalBillboard(OfModels):
             return found
         for part in found:
             part.log_weight += math.log1p(-(priors.ODD**2))
-        zero, log_weight = np.zeros(self.model_shape), math.log(priors.ODD**2 / len(priors.LARGER))
+        slopes, scales = self.centre[..., 1:], self.scales(self.log_kappa)
+        log_weight = math.log(priors.ODD**2 / len(priors.LARGER))
         larger = [
-            priors.Component("larger", zero, self.flat, log_weight, self.scales().larger(octaves))
-            for octaves in priors.LARGER
+            priors.Component("larger", times * slopes, self.root, log_weight, scales.larger(k))
+            for k, times in priors.LARGER
         ]
         return larger + found
 

@@ -18,6 +18,7 @@ from ..task.priors import (
     KAPPA,
     ODDS,
     RATIO,
+    SHARES,
     after,
     at_least,
     bump,
@@ -462,7 +463,8 @@ class Loop:
         root = model.root if root is None else root
         path = np.zeros((2, 1)) if path is None else path
         related = ALL if centre[..., 1:].any() or centre is model.centre else LEVELS
-        return queries.Part(centre, root, model.origin, *scales, axis, path, related)
+        known = centre, root, model.origin, *scales, axis, path, related, model.wide
+        return queries.Part(*known)
 
     @property
     def log_kappa(self):
@@ -502,6 +504,31 @@ class Loop:
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, self.law.log_sigma))
 
+    def every_part(self, axis, path):
+        """Of a vote: all that tasks average over, with this `path` of cells for every component."""
+        return [
+            replace(
+                self.part(
+                    *(np.append(self.model.centre[:1], part.slopes), part.root),
+                    axis=axis,
+                    path=np.maximum(path + part.log_weight, queries.NEVER),
+                    log_kappa=part.scales.log_kappa,
+                ),
+                related=ALL if part.name == "mean" else LEVELS,
+            )
+            for part in self.model.components()
+        ]
+
+    def find_wide(self):
+        """Which part of all rows has far more noise than the others."""
+        parts = []
+        for j, share in enumerate(SHARES):
+            path = np.full((len(SHARES), len(self.model.sigma)), queries.NEVER)
+            path[j] = self.model.log_sigma
+            parts += [replace(part, wide=share) for part in self.every_part(2, path)]
+        log_weights, *_ = yield from self.vote("wide rows", parts, 0.0)
+        self.update(wide=float(np.exp(log_weights) @ SHARES))
+
     def find_odd(self):
         """How many tasks are unlike the others in their noise, and in their level.
 
@@ -511,18 +538,7 @@ class Loop:
         for axis, (name, before) in enumerate(laws.items(), start=2):
             voted = typical(getattr(self.model, f"log_{name}"), before)
             priors = np.stack([after(voted, before, odd) for odd in ODDS])
-            parts = [
-                replace(
-                    self.part(
-                        *(np.append(self.model.centre[:1], part.slopes), part.root),
-                        axis=axis,
-                        path=priors + part.log_weight,
-                        log_kappa=part.scales.log_kappa,
-                    ),
-                    related=ALL if part.name == "mean" else LEVELS,
-                )
-                for part in self.model.components()
-            ]
+            parts = self.every_part(axis, priors)
             if name == "tau":
                 parts = [replace(part, log_sigma=self.model.own_sigma) for part in parts]
             log_weights, *_ = yield from self.vote("odd tasks", parts, 0.0)
@@ -754,10 +770,12 @@ class Loop:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
             yield from getattr(self, name.replace(" ", "_"))(share * self.rest)
-        if not (self.plan.is_private or self.law.of_scores) and self.model.has_place:
-            yield from self.find_odd()
         if with_errors:
             yield from self.errors()
+        if not (self.plan.is_private or self.law.of_scores) and self.model.has_place:
+            if not (self.slopes_are_equal or self.plan.below):
+                yield from self.find_wide()
+            yield from self.find_odd()
 
     def errors(self):
         """Standard errors of what tasks have in common, see `skpmtl.course.errors`."""

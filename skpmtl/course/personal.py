@@ -19,6 +19,7 @@ from ..task.nested import (
 )
 from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
+from ..task.wide import about_medians, chances, wide_rows
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
@@ -50,6 +51,7 @@ class TaskModels:
         self.row_levels = table.levels
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
+        self._wide: tuple = ((),)
         self._deviations = self.products = None
 
     def about(self, public_init):
@@ -120,6 +122,11 @@ class TaskModels:
         """
         self._place(model)
         as_rows = joined or self.constant
+        found = self._alike(model, root, joined, as_rows)
+        return self._with_wide(found, model, root, joined, as_rows) if model.wide else found
+
+    def _alike(self, model, root, joined, as_rows):
+        """Of rows that all have the same noise."""
         same_shape, seen = None, (np.array(joined), model.origin)
         for known, how, found in self._shapes:
             if np.array_equal(known, root):
@@ -139,6 +146,41 @@ class TaskModels:
             ]
         self._shapes = [(root, seen, found), *self._shapes][:4]
         return found
+
+    def _with_wide(self, parts, model, root, joined, as_rows):
+        """Also with the part of tasks with wide rows, see `skpmtl.task.wide`."""
+        key = *self._placed, model.centre, model.log_components, model.root, model.origin
+        key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.wide)
+        key = *key, model.related, model.above and model.above.effects
+        if not same(key, self._wide[0]):
+            self._wide = key, self._find_wide(model), []
+        (rows, log_weight, near), shapes = self._wide[1:]
+        for known, how, found in shapes:
+            if how == joined and np.array_equal(known, root):
+                break
+        else:
+            found = RatioPart(Decomposition(rows, root, near, as_rows), log_weight)
+            shapes[:] = [(root, joined, found), *shapes][:4]
+        alike = parts[0].log_root + self.summaries.n * np.log1p(-model.wide)
+        return [parts[0]._replace(log_root=alike), found]
+
+    def _find_wide(self, model):
+        """-> `TaskRows`, log of their weight (m,), mean rows (m, d)"""
+        Z = (self.X - model.column_centre) / self.scale[self.codes]
+        middle = model.middle if model.has_place else 0.0
+        y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
+        own, (level, slopes) = self.rows[0][0], self.around(model, model.centre)
+        slopes = np.exp(model.log_components[2]) * np.broadcast_to(slopes, own.x_mean.shape)
+        F = Z + (self.near_mean - own.x_mean)[self.codes]
+        r = y - np.broadcast_to(level, len(slopes))[self.codes] - row_dots(F, slopes[self.codes])
+        r, about_rows = about_medians(r, self.offsets, self.table.counts, self.summaries.n)
+        kappa = priors.middle(model.log_kappa, model.law.log_kappa, model.kappa)
+        variance = kappa * np.sum((F @ model.root) ** 2, axis=1)
+        variance += (model.middle_tau**2 * ~about_rows)[self.codes]
+        q = chances(r, model.middle_sigma**2, variance, model.wide)
+        rows, log_weight = wide_rows(Z, y, self.offsets, self.table.counts, *q)
+        moved = np.where(rows.n[:, None] > 0, rows.x_mean - own.x_mean, 0.0)
+        return rows, log_weight, self.near_mean + moved
 
     def around(self, model, centre, related=ALL, some=slice(None)):
         """Level and slopes that these tasks are about: those of `centre`, a factor and covariates.
@@ -246,9 +288,10 @@ class TaskModels:
         Extras are what bounds predictions, `row_centre_` (m, d), `row_reach_` (m, d) and
         `prediction_range_` (m, 2), which is that of differences to the public initial model.
         """
-        found, ratios = [], model.ratio
+        found = []
         for part in model.all_components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
+            ratios = np.resize(model.ratio, len(dec))
             for ratio, (logs, *means) in zip(
                 ratios, each(dec, *about, part.scales.possible()), strict=True
             ):

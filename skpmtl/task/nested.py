@@ -177,7 +177,7 @@ def _average(parts, scales, found):
 def each(parts, level, slopes, scales):
     """`averages` of every part, with the prior of its ratio in the log evidence. -> list"""
     found = []
-    for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
+    for part, log_ratio in zip(parts, np.resize(scales.log_ratio, len(parts)), strict=True):
         logs, *means = posterior.averages(part.dec, level, slopes, scales)
         found.append((logs + part.log_root + log_ratio, *means))
     return found
@@ -195,7 +195,7 @@ def log_evidence_by(axis, parts, level, slopes, scales):
         logs = [posterior.log_evidence(part.dec, *centre) + part.log_root for part in parts]
         return np.stack(logs, axis=1) + scales.log_ratio
     found = []
-    for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
+    for part, log_ratio in zip(parts, np.resize(scales.log_ratio, len(parts)), strict=True):
         by = posterior.log_evidence_by(axis, part.dec, *centre)
         found.append(by + (part.log_root[:, None] + log_ratio))
     both = np.stack(found, axis=2)

@@ -247,6 +247,18 @@ def test_other_tasks_tell_whether_a_lone_row_is_noise_or_level(of_rows):
     assert p < 15.0 if of_rows else p > 45.0
 
 
+def test_a_far_row_is_noise_where_others_of_its_task_agree():
+    """One of six rows, of which twenty slopes could explain all."""
+    rng, (m, n, d) = np.random.default_rng(2), (60, 6, 20)
+    task = np.repeat(np.arange(m), n)
+    X = 0.6 * rng.normal(size=(m * n, d)) + 0.8 * rng.normal(size=(m * n, 1))
+    y = rng.normal(size=m)[task] + 0.5 * X[:, 0] + 0.5 * rng.normal(size=m * n)
+    Z = 0.6 * rng.normal(size=(200, d)) + 0.8 * rng.normal(size=(200, 1))
+    y[0] += 15.0
+    p = PrivateMTL(epsilon=None).fit(X, y, task=task).predict(Z, task=np.zeros(200, dtype=int))
+    assert np.sqrt(np.mean((p - 0.5 * Z[:, 0] - y[1:n].mean()) ** 2)) < 0.6
+
+
 def zooms(listed):
     """Zooms, none of them sure, after the place of 100 of the tasks that are listed."""
     place = np.zeros(queries.Place().size)
