@@ -35,7 +35,7 @@ SMALLEST_SET = 32  # features of the first working set
 _SUBSPACE = 8
 _INSIDE = 1e-8  # part of a direction that is rounding; 1e-4 to 1e-12 took the same time on these
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
-_CYCLES = 100  # of coordinate descent for one set, before other methods take over
+_CYCLES = 1000  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
@@ -196,36 +196,40 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
     """Few features at a time, until the others stay at zero.
 
     A set is solved to a part of the gap of the whole problem, and then grows by the features whose
-    dual levels are above alpha, those with the largest first, to twice its size at most. The
-    squared loss of dense rows is solved by coordinate descent (`descent`); what that leaves, and
-    other losses, as whole problems are.
+    dual levels are above alpha, those with the largest first, to twice its size at most; from zero,
+    all are in the first one where they fit. The squared loss of dense rows is solved by coordinate
+    descent (`descent`); what that leaves, and other losses, as whole problems are.
     """
     W, done = np.zeros(loss.shape) if W is None else W, 0
     inside, members, descends = np.zeros(loss.shape[1], dtype=bool), None, True
+    new, goal = np.arange(loss.shape[1]), 0.0
     while True:
-        V, at, solution = _judged(loss, penalty, alpha, W, tol, done, max_iter, log)
-        if solution is not None:
-            return solution
-        levels = np.where(W.any(axis=0), np.inf, at.levels)
-        levels[inside] = 0.0
-        order = np.argsort(-levels, kind="stable")[: max(SMALLEST_SET, int(inside.sum()))]
-        new = np.sort(order[levels[order] > alpha])
+        if len(inside) > SMALLEST_SET or inside.any() or W.any():
+            V, at, solution = _judged(loss, penalty, alpha, W, tol, done, max_iter, log)
+            if solution is not None:
+                return solution
+            levels = np.where(W.any(axis=0), np.inf, at.levels)
+            levels[inside] = 0.0
+            order = np.argsort(-levels, kind="stable")[: max(SMALLEST_SET, int(inside.sum()))]
+            new = np.sort(order[levels[order] > alpha])
+            goal = _LOOSE * at.gap if len(new) else 0.0
         inside[new] = True
-        goal = max(_ENOUGH * tol * abs(at.objective), _LOOSE * at.gap if len(new) else 0.0)
         before = done
         descends, reached = descends and loss.has_sets(int(inside.sum())), False
         if descends:
             members = loss.working_set(alpha) if members is None else members
             members.add(new)
             start = np.ascontiguousarray(W[:, members.columns].T)
-            part, cycles, gap = members.descend(start, goal, min(_CYCLES, max_iter - done))
+            most = min(_CYCLES, max_iter - done)
+            part, cycles, reached = members.descend(start, goal, _ENOUGH * tol, most)
             W, done = np.zeros(loss.shape), done + cycles
             W[:, members.columns] = part.T
-            descends = reached = gap <= goal  # or it would crawl on larger sets, too
+            descends = reached  # or it would crawl on larger sets, too
         if not reached and done < max_iter:
             columns = np.flatnonzero(inside)
             part, steps = loss.restricted(columns), max_iter - done
-            start, inner = W.take(columns, axis=1), goal / abs(at.objective)
+            start, inner = W.take(columns, axis=1), _ENOUGH * tol
+            inner = max(inner, goal / abs(at.objective)) if goal else inner
             found = _alternate(part, penalty, alpha, start, inner, steps, None)
             W, done = np.zeros(loss.shape), done + found.n_iter
             W[:, columns] = found.W
