@@ -1,6 +1,8 @@
 """What parameters may be, in the words of scikit-learn."""
 
+import inspect
 from collections.abc import Iterable
+from functools import cache
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,6 +13,7 @@ __all__ = [
     "InvalidParameterError",
     "StrOptions",
     "check_parameters",
+    "defaults_of",
     "make_constraint",
     "take",
 ]
@@ -117,17 +120,25 @@ def make_constraint(given):
     return _instances_of(given) if isinstance(given, type) else _any(_NAMED[given])
 
 
+@cache
+def defaults_of(kind):
+    """Defaults of the parameters of a class of estimators, by name."""
+    known = inspect.signature(kind).parameters.values()
+    return {given.name: given.default for given in known if given.kind != given.VAR_KEYWORD}
+
+
 def take(estimator, given):
     """Set the parameters of an estimator from the local names of its ``__init__``."""
-    for name in estimator._get_param_names():
+    for name in defaults_of(type(estimator)):
         setattr(estimator, name, given[name])
 
 
 def check_parameters(estimator):
     """Raise `InvalidParameterError` for the first parameter that is not as its class asks."""
     known = estimator._parameter_constraints
-    for name, value in estimator.get_params(deep=False).items():
-        if known.get(name, "no_validation") == "no_validation":
+    for name, default in defaults_of(type(estimator)).items():
+        value = getattr(estimator, name)
+        if value is default or known.get(name, "no_validation") == "no_validation":
             continue
         allowed = _any(known[name])
         if not allowed.is_satisfied_by(value):

@@ -1,13 +1,12 @@
 """Base class of estimators that learn the hierarchical model in one loop."""
 
-import inspect
 from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from .._runtime.constraints import Interval, StrOptions
+from .._runtime.constraints import Interval, StrOptions, defaults_of
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
@@ -102,15 +101,15 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _check_objective(self):
         """ValueError for a parameter of the objective that the loop would leave without effect."""
-        known = inspect.signature(type(self)).parameters
+        known = defaults_of(type(self))
         for name in self._of_objective:
             value = getattr(self, name)
-            if value != known[name].default:
+            if value != known[name]:
                 strength = self._of_objective[0]
                 raise ValueError(
                     f"{name}={value!r} is part of the objective of exact fits, which are those "
                     f"with epsilon=None and a number as {strength}. Pass these, or leave {name} at "
-                    f"{known[name].default!r}."
+                    f"{known[name]!r}."
                 )
 
     def _structures(self):

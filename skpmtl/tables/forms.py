@@ -498,7 +498,7 @@ def read_training(
             )
         table, form = _wide_table(estimator, matrix, y, names, tasks, fitted, weights, levels, form)
         return (table if weights is None or all_rows else without_weightless(table)), form
-    y = column_or_1d(y, warn=True)
+    y = np.ascontiguousarray(y) if y.ndim == 1 else column_or_1d(y, warn=True)
     if ids is None and fitted is not None:
         raise ValueError("These rows have no task: give task=, one id for each row.")
     if ids is None:

@@ -18,7 +18,9 @@ def factorize(values):
         return codes.astype(np.int64, copy=False), np.asarray(uniques)
     if isinstance(values, (list, tuple)):  # as an array, [1, "a"] would become two strings
         values = np.fromiter(values, dtype=object, count=len(values))
-    values = column_or_1d(np.asarray(values), warn=False)
+    values = np.asarray(values)
+    if values.ndim != 1:
+        values = column_or_1d(values, warn=False)
     if values.dtype.kind == "T":  # StringDType, which may have a value for missing entries
         values = values.astype(object)
     if values.dtype.kind == "O":
