@@ -27,10 +27,9 @@ def narrower(loss, room):
     few, shared = sizes.max() <= _SHORT, loss._shared and loss.repeats == 1
     if loss.table.is_sparse:
         return "rows" if by_rows < by_features and (few or loss.quadratic) else None
-    if by_rows < by_features and not loss.quadratic:  # what is made again and again is cheap
-        return "rows" if few or (by_rows <= SMALL and not shared) else None
-    if by_rows < by_features and (by_features > SMALL or shared or (few and d > _SHORT)):
-        return "rows" if few or shared else None
+    large = d > _SHORT or by_features > SMALL
+    if by_rows < by_features and (large or shared or not loss.quadratic):
+        return "rows" if few or (loss.quadratic if shared else by_rows <= SMALL) else None
     # Inverses of larger matrices cost more than the iterations that they save.
     if shared or by_features > room or (d > _SHORT and by_features > SMALL):
         return None
