@@ -118,7 +118,6 @@ coverage: $(VENV)/with-test
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
-	$(BIN)/python -m benchmarks.startup
 
 REV ?= $(error REV=COMMIT names the commit to compare with)
 # In turns, by an environment that imports the dependencies of this one.

@@ -1,1 +1,1 @@
-"""Measurements: ``python -m benchmarks.run peers``, ``python -m benchmarks.startup``."""
+"""Measurements: ``python -m benchmarks.run peers``."""

@@ -23,7 +23,7 @@ from .command import ROOT, command_line, git
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
-_SUITES = ("peers", "path", "scale", "memory")
+_SUITES = ("peers", "path", "scale")
 
 
 def _commands():
@@ -34,7 +34,6 @@ def _commands():
     yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
     for name in ("random_shapes", "levels", "alone"):
         yield f"benchmarks.peers.{name} --output {RESULTS / name}.csv", [name]
-    yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"

@@ -7,11 +7,10 @@ peers     exact solvers against others at equal accuracy, RMTL and MALSAR where 
           installed (see benchmarks/peers/external.py)
 path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
-memory    fits of 8 GB in 4 GB, as one memory map and in parts
 ========  ==================================================================================
 
-Rows are printed as they are measured. Everything has one thread, but scale and memory,
-which have as many as `skpmtl.get_num_threads` says.
+Rows are printed as they are measured. Everything has one thread, but scale,
+which has as many as `skpmtl.get_num_threads` says.
 """
 
 from itertools import chain
@@ -20,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from . import memory, scale
+from . import scale
 from .command import command_line, with_commit, write_rows
 from .peers import exact, external, path
 
@@ -30,7 +29,6 @@ FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio"
 SUITES = {  # rows by quick, repeats and text of names; columns; whether on one thread
     "path": (path.measure, path.FIELDS, True),
     "scale": (lambda quick, repeats, only: scale.measure(quick, only), scale.FIELDS, False),
-    "memory": (lambda quick, repeats, only: memory.measure(quick, only), memory.FIELDS, False),
     "peers": (
         lambda quick, repeats, only: chain(
             exact.measure(quick, repeats, only), external.measure(quick, repeats, only)

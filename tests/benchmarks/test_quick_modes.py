@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import run, startup
+from benchmarks import run
 from benchmarks.peers import levels
 
 pytestmark = pytest.mark.slow
@@ -12,11 +12,6 @@ pytestmark = pytest.mark.slow
 def test_suite_runs_quickly(suite):
     only = {"scale": ["MPMTLLowRank(epsilon=1.0)"]}.get(suite, [])
     assert run.main([suite, "--quick", *(["--only", *only] if only else [])])
-
-
-def test_startup_runs_quickly():
-    cold, warm = [float(row["seconds"]) for row in startup.main(["--quick"])][2:]
-    assert cold > warm  # a second process finds the loops compiled
 
 
 def test_levels_run_quickly():
