@@ -604,17 +604,14 @@ class HierarchicalBillboard(OfModels):
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)
         return self.column_scale * 2.0 ** (math.log(2.0) * variance)
 
-    def seen(self, X):
-        """Rows in scales about the released centre, as far as they count in a level."""
-        return bounded((X - self.column_centre) / self.safe_scale)
-
     def near_rows(self, X):
         """Rows of tasks without rows as their mean rows count in a level, and limits of scores.
 
         Scales and centres that were released without noise are believed at all rows.
         """
         if self.scale_variance.any():
-            X = self.column_centre + self.safe_scale * self.seen(X)
+            scale = self.safe_scale
+            X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
         if not self.has_place:
             return X, (-np.inf, np.inf) if self.target_range is None else self.target_range
         half = HULL**2 * max(self.width, self.unit)

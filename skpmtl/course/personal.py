@@ -92,10 +92,6 @@ class TaskModels:
                 near = near_mean + (found.x_mean - rows.x_mean)
                 self.rows.append((found, log_root, near))
             self.subgroup_means = self.subgroups.means(np.c_[Z, y], self.table.counts)
-        # What the mean model sees of a mean row, less what the task does, in scales of its own.
-        self.apart = None
-        if model.fit_intercept and model.scale_variance.any():
-            self.apart = model.seen(self.summaries.x_mean) - near_mean
 
     def _place_levels(self, model):
         """The same where slopes are equal: in released units, and the rows are only read."""
@@ -106,7 +102,7 @@ class TaskModels:
         self.scale = np.broadcast_to(model.column_scale, rows.x_mean.shape)
         doubt = max(model.scale_variance.sum(), SURE)
         self.scale_variance = np.broadcast_to(doubt, rows.x_mean.shape)
-        self.unit, self.apart = np.full(len(rows.n), model.unit), None
+        self.unit = np.full(len(rows.n), model.unit)
         self.rows = [(rows, np.zeros(len(rows.n)), rows.x_mean)]
 
     def level_products(self, model, ratio, some):
@@ -194,10 +190,7 @@ class TaskModels:
             own = model.relation.centres(tasks, model.related)
             level, slopes = level + own[:, 0], slopes + own[:, 1:] * (related == ALL)
             at_origin = at_origin + row_dots(own[:, 1:], model.origin)
-        level = level + at_origin
-        if self.apart is not None:
-            level = level + row_dots(self.apart[some], slopes)
-        return level, slopes
+        return level + at_origin, slopes
 
     def around_part(self, model, part):
         """`around` the centre of a component; slopes of covariates are those of "mean" alone."""

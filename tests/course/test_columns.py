@@ -5,36 +5,11 @@ import pytest
 
 from skpmtl import PrivateMTL
 from skpmtl.course import queries
-from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.shapes import read_scales
 from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
-
-
-def test_levels_are_about_the_mean_model_in_its_own_scales():
-    """A task that knows its scales better than the release has the same expected mean target."""
-    X, task = np.random.default_rng(0).normal(size=(180, 2)) + 1.0, np.repeat(np.arange(6), 30)
-    board = HierarchicalBillboard(
-        6,
-        6.0,
-        np.array([0.3, 0.8, -0.5]),
-        middle=2.0,
-        width=4.0,
-        unit=1.5,
-        column_scale=np.array([8.0, 0.25]),
-        column_centre=np.array([1.0, -0.2]),
-        scale_variance=np.array([1.0, 0.5]),
-        log_components=np.log([1e-12, 1e-12, 1.0]),
-    )
-    tasks = TaskModels(read_training(PrivateMTL(), X, X[:, 0], task)[0])
-    tasks.decomposition(board, board.root)
-    level, slopes = tasks.around(board, board.centre)
-    expected = 2.0 + 1.5 * (level + tasks.near_mean @ slopes)
-    near, _ = board.near_rows(tasks.summaries.x_mean)
-    assert abs(np.log2(tasks.scale / board.safe_scale)).min() > 0.5
-    np.testing.assert_allclose(expected, near @ board.mean[:-1] + board.mean[-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])

@@ -34,12 +34,10 @@ def by_every_cell(tasks, board, X, y):
     to[:d, 1:] = np.diag(unit / scale)
     to[d] = np.append(unit, unit * mean_row - X.mean(axis=0) * unit / scale)
     A = np.c_[X, np.ones(n)] @ to
-    # Levels are about what the mean model says at the mean row, in the scales that it has.
-    apart = board.seen(X.mean(axis=0)) - board.origin - mean_row
     level = board.centre[0] + board.origin @ board.centre[1:]
     for part in board.all_components():
         s = part.scales
-        centre = np.append(level + apart @ part.slopes, part.slopes)
+        centre = np.append(level, part.slopes)
         mean = to @ centre + np.append(np.zeros(d), board.middle)
         for i, kappa in enumerate(s.kappa):
             for j, sigma in enumerate(s.sigma):
