@@ -19,6 +19,7 @@ from ..task.priors import (
     ODDS,
     RATIO,
     SHARES,
+    WIDTH,
     after,
     at_least,
     bump,
@@ -75,9 +76,9 @@ OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than o
 # Variance of a slope, in scaled columns, times which the score of a task is its step where slopes
 # are known to be equal. Chosen on generated tables; .1 to 1 are as good within .01 of concordance.
 OF_EQUAL = 0.3
-# log2 widths of the priors that votes are on; cells of dispersion are far apart, and one of them is
-# that of events that come one by one
-WIDTHS = {"sigma": 0.6, "dispersion": 0.15, "tau": 0.6, "kappa": 3.3, "ratio": 1.2}
+# Of priors of scores, in steps: one cell of dispersion is that of events that come one by one, and
+# log evidence of sharper priors of slopes is off by more than .05.
+ONE_BY_ONE, SOFT = 0.2, 1.1
 
 
 class Loop:
@@ -494,8 +495,7 @@ class Loop:
 
     def vote_sigma(self, share):
         """The noise of a row, whether tasks follow the centre or are alone."""
-        name = "dispersion" if self.law.of_scores else "sigma"
-        priors = candidates(self.model.sigma, WIDTHS[name])
+        priors = candidates(self.model.sigma, ONE_BY_ONE if self.law.of_scores else WIDTH)
         parts = [
             self.part(axis=2, path=priors),
             self.part(self.zero, self.model.flat, axis=2, path=priors),
@@ -550,7 +550,7 @@ class Loop:
         if not self.model.has_place or not self.pools_levels:
             return
         grid = self.model.tau
-        priors = candidates(grid, WIDTHS["tau"])
+        priors = candidates(grid)
         parts = [self.part(axis=3, path=priors)]
         before = self.law.before_tau(grid)
         log_weights, *_ = yield from self.vote("tau", parts, share, log_prior=before)
@@ -572,7 +572,7 @@ class Loop:
             middles = middles[1:-1:3]
         priors = np.full((1 + len(middles), len(RATIO)), queries.NEVER)
         priors[0, 0] = 0.0
-        priors[1:, 1:] = [bump(RATIO[1:], middle, WIDTHS["ratio"]) for middle in middles]
+        priors[1:, 1:] = [bump(RATIO[1:], middle, 2.0 * WIDTH) for middle in middles]
         free = np.append(np.full(len(self.model.tau) - 1, queries.NEVER), 0.0)
         parts = [replace(self.part(axis=4, path=priors), log_tau=free)]
         half = np.append(math.log(len(middles)), np.zeros(len(middles)))
@@ -584,7 +584,8 @@ class Loop:
         """Components, and the scale of slopes about the centre, from wide to narrow."""
         flat, root = self.model.flat, self.model.root
         own = [flat] if np.array_equal(root, flat) else [flat, root]
-        priors, k = candidates(self.law.kappa, WIDTHS["kappa"])[::-1], len(own)
+        steps = SOFT if self.law.of_scores else WIDTH
+        priors, k = candidates(self.law.kappa, steps)[::-1], len(own)
         none = np.full((k, len(self.law.kappa)), queries.NEVER)
         parts = [
             self.part(self.zero, L, path=queries.alone(j, k + len(priors)))

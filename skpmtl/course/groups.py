@@ -21,7 +21,6 @@ _AUTO = 8  # starts where their number is not given; those that nobody takes are
 # little of the trace to others.
 _STANDS_OUT, _ABOVE_MIDDLE = 1.5, 5.0
 _CLEAR = 3.0  # standard deviations of noise that a group has to clear
-_WIDTH = 1.0  # log2, of the priors of the spread within a group
 _MOST = 0.95  # weight of the list with groups: other tasks are unlike all of them
 _LEVEL = 1.645  # standard deviations of noise: named where there are none in one fit of twenty
 
@@ -126,7 +125,7 @@ def vote(loop, centres, counts, share):
     """
     model, zero, grid = loop.model, loop.zero, loop.model.kappa
     logs = np.log(counts / counts.sum())
-    scales = candidates(grid, _WIDTH)
+    scales = candidates(grid)
     # From near to far without groups, and back with them: neighbours are alike.
     none = np.full_like(scales, NEVER)
     parts: list[Part] = []

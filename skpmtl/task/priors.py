@@ -38,6 +38,7 @@ RATIO = np.append(0.0, 4.0 ** np.arange(-3, 3))
 # and centres leave them out: gains of paths then move by a tenth of the noise at epsilon 3.
 _RARE = 1e-3, 1e-2, 1e-2
 NEVER = -1e9  # log weight of what is known not to be
+WIDTH = 0.6  # of the priors that votes are on, in steps of their grid
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 # What it may be where it is learnt, as likely each. Errors of 24 tables with many tasks of one row,
 # or outliers, without a budget, were .90 of those with `ODD`, the worst 1.02 and the best .35.
@@ -68,8 +69,12 @@ def bump(grid, centre, width):
     return normalised(-0.5 * ((np.log2(grid) - centre) / width) ** 2)
 
 
-def candidates(grid, width):
-    """Log-normal priors about every point of a grid. -> (n, n) log weights, one prior a row"""
+def candidates(grid, steps=WIDTH):
+    """Log-normal priors about every point of a grid, as wide as so many of its steps.
+
+    -> (n, n) log weights, one prior a row
+    """
+    width = steps * math.log2(grid[1] / grid[0])
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 
