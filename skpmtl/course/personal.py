@@ -25,7 +25,9 @@ NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from co
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
 HULL = 2.0  # units about its level that a task's predictions may always take
-DISTRUST = 1.0  # variance of log2 of a scale that halves the reach of rows beyond a task's own
+# Variance of log2 of a scale that halves the reach of rows beyond a task's own: with its own alone
+# errors of 20 random tables were 1.10 to 1.14 times as large, the worst 3.6.
+DISTRUST = 1.0
 SURE = 1e-12  # the same of slopes that all tasks have: rows are believed wherever they are
 
 
