@@ -32,6 +32,7 @@ from ..task.priors import (
     typical_sigma,
 )
 from . import equal, errors, factors, groups, likelihood, queries
+from .ascent import Ascent
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
@@ -72,7 +73,8 @@ LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
 LONGEST, PER_SIGNAL = 6.0, 0.3
-OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
+# Events of a row of scaled columns at which steps of scores are clipped: at least, by signal, most.
+NEAR_EVENT, PER_EVENT, FAR_EVENT = 0.5, 0.004, 4.0
 # Variance of a slope, in scaled columns, times which the score of a task is its step where slopes
 # are known to be equal. Chosen on generated tables; .1 to 1 are as good within .01 of concordance.
 OF_EQUAL = 0.3
@@ -111,10 +113,11 @@ class Loop:
         self.unit_is_known = self.law.of_scores
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
+        self.ascents = Ascent(1.0), Ascent(1.0 / d)
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
         self.steps = self.drift = self.doubt = self.level_noise = self.reach = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
-        self.is_related, self.slopes_are_equal, self.gain = False, False, 1.0
+        self.is_related, self.slopes_are_equal = False, False
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -272,19 +275,14 @@ class Loop:
         self.update(column_centre=centre, **scales)
 
     # ---------------------------------------------------------------------------------- steps
-    def lengths(self, share, n_slopes):
-        """Bounds of the steps that this share pays for."""
+    def steps_of(self, share, n_slopes):
+        """How many steps this share pays for, and the signal of all steps over their noise."""
         row = self.plan.shares(self.model.n_present)
-        every = sum(s for name, s in row if name.split()[0] in ("step", "level"))
-        signal = self.model.n_present * self.plan.signal
-        signal *= math.sqrt(every * self.rest / (n_slopes + 1))
-        length = min(LONGEST, PER_SIGNAL * signal)
-        length *= OF_SCORES if self.law.of_scores else 1.0
-        bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
-        bounds *= length / bounds.sum()
+        every = self.rest * sum(s for name, s in row if name.split()[0] in ("step", "level"))
+        signal = self.model.n_present * self.plan.signal * math.sqrt(every / (n_slopes + 1))
         last = self.steps > 0
-        n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
-        return bounds[self.steps : self.steps + n]
+        n = N_STEPS - self.steps if last else max(round(N_STEPS * share / every), 1)
+        return n, signal
 
     def exact_steps(self, with_slopes=True, *, related=False):
         """Without a budget: the centre of largest evidence; `related`: and models of covariates.
@@ -358,26 +356,64 @@ class Loop:
     def bounded_steps(self, share, with_slopes):
         if not with_slopes and not self.model.has_place:
             return
-        bounds = self.lengths(share, self.n_slopes * with_slopes)
+        n_steps, signal = self.steps_of(share, self.n_slopes * with_slopes)
+        steps = self.score_steps if self.law.of_scores else self.unit_steps
+        yield from steps(share, with_slopes, n_steps, signal)
+        self.steps += n_steps
+        if self.pools_levels and self.model.has_place:
+            self.update(log_tau=self.above_noise(self.model.log_tau))
+
+    def unit_steps(self, share, with_slopes, n_steps, signal):
+        bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
+        bounds *= min(LONGEST, PER_SIGNAL * signal) / bounds.sum()
+        bounds = bounds[self.steps : self.steps + n_steps]
         self.reach += LEVEL_PART * bounds.sum() if with_slopes else bounds.sum()
         for k, bound in enumerate(bounds):
-            if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
+            if k % STEPS_NEAR == 0:
                 near = self.model.centre
-            question = queries.CentreStep(near, bound, self.level_unit, with_slopes, self.gain)
+            question = queries.CentreStep(near, bound, self.level_unit, with_slopes)
             found, noise = yield from self.ask(question, share / len(bounds))
-            moved = np.zeros(self.shape)
-            moved[..., : moved.shape[-1] if with_slopes else 1] = (
-                found.reshape(*self.shape[:-1], -1) / self.model.n_present
-            )
-            moved[..., 0] *= self.level_unit
-            moved = self.of_free(moved)
+            moved = np.zeros(self.d + 1)
+            moved[: len(found)] = found / self.model.n_present
+            moved[0] *= self.level_unit
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
             self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2
             self.update(centre=self.model.centre + moved)
-        self.steps += len(bounds)
-        if self.pools_levels and self.model.has_place:
-            self.update(log_tau=self.above_noise(self.model.log_tau))
+
+    def score_steps(self, share, with_slopes, n_steps, signal):
+        """Of classes and counts, by `Ascent`; tasks answer with one variance of their slopes.
+
+        Clipped at half of what one event moves a task, and farther where noise allows: those with
+        events, where they are few, are all on one side.
+        """
+        levels, slopes = self.ascents
+        law, n, voted = self.law, self.model.n_present, self.model.log_kappa
+        cell = 0 if self.slopes_are_equal else int(np.argmax(law.log_kappa))
+        self.update(log_kappa=queries.alone(cell, len(law.kappa))[:, 0])
+        kappa = OF_EQUAL * self.d if self.slopes_are_equal else law.kappa[cell]
+        tau2 = float(4.0 ** (np.exp(law.before_tau(self.model.tau)) @ np.log2(self.model.tau)))
+        unit = OF_EQUAL if self.slopes_are_equal else 1.0  # of scores, which tasks send then
+        events = min(max(NEAR_EVENT, PER_EVENT * signal), FAR_EVENT)
+        for k in range(n_steps):
+            if k % (2 * STEPS_NEAR) == 0:  # scores are nearly linear
+                near = self.model.centre
+                of_levels = levels.bound(events, tau2, 1)
+                bound = slopes.bound(events, kappa, self.d) / math.sqrt(1.0 - LEVEL_PART**2)
+                clip = bound / unit if with_slopes else 1.0
+                level_unit = of_levels / (LEVEL_PART * clip if with_slopes else 1.0)
+                level_unit *= self.model.has_place
+            question = queries.CentreStep(near, clip, level_unit, with_slopes)
+            found, noise = yield from self.ask(question, share / n_steps)
+            found, noise = found.reshape(*self.shape[:-1], -1) / n, noise / n
+            moved = np.zeros(self.shape)
+            if level_unit:
+                moved[..., 0] = levels.move(level_unit * found[..., 0], level_unit * noise)
+            if with_slopes:
+                moved[..., 1:] = slopes.move(unit * found[..., 1:], unit * noise)
+            self.update(centre=self.model.centre + self.of_free(moved))
+        self.update(log_kappa=voted)
+        self.level_noise, self.drift = levels.variance, slopes.variance
 
     def above_noise(self, log_tau):
         """Levels spread about a released centre by what its noise has moved it, at least.
@@ -386,7 +422,7 @@ class Loop:
         is far from all of them. A window has its levels anywhere: what steps were too short to make
         up for of its half counts as noise.
         """
-        far = max(1.0 - self.reach, 0.0) * self.level_unit * (not self.plan.n_classes)
+        far = max(1.0 - self.reach, 0.0) * self.level_unit * (not self.law.of_scores)
         far *= self.plan.is_private
         return at_least(log_tau, self.model.tau**2, self.level_noise + far**2)
 
@@ -486,7 +522,6 @@ class Loop:
         self.take_equal()
         log_sigma = queries.alone(0, len(self.law.sigma))[:, 0]
         self.update(root=np.zeros((self.d, self.d)), log_sigma=log_sigma)
-        self.gain = OF_EQUAL
 
     @property
     def zero(self):
