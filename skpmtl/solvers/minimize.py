@@ -63,7 +63,6 @@ class Solution:
     n_iter: int
     converged: bool
     exhausted: bool = False  # rounding hides what is left
-    ahead: float = np.inf  # first-order steps that the gap would still take at its recent rate
 
 
 def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
@@ -411,7 +410,7 @@ class _Monitor:
 
     def solution(self, W, n_iter, at):
         done = at.closes(self.tol)
-        return Solution(W, at.objective, at.gap, n_iter, done, at.ends(self.tol), self.ahead)
+        return Solution(W, at.objective, at.gap, n_iter, done, at.ends(self.tol))
 
     def _rate(self, count):
         (start, high), (end, low) = self.gaps[-count], self.gaps[-1]
