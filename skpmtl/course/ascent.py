@@ -20,6 +20,7 @@ from ..task.priors import bump
 _RESPONSE = 2.0 ** np.arange(-8.0, 6.5, 0.5)  # B
 _BEFORE = bump(_RESPONSE, -3.0, 1.5)  # about an eighth, by a factor of three
 _CURVED = 0.2  # part of B by which it differs from one move to another: tasks are not linear
+_KEPT = 0.8  # of what moves before said
 _CLEAR = 8.0  # what p does not account for, in root mean squares of noise: once in a hundred fits
 _LEAST = 1e-8  # variance of a mean deviation, whose modes are not exact
 _APART = 0.5  # of the spread of tasks, where they are clipped at least
@@ -68,10 +69,10 @@ class Ascent:
         last, gain, of_last, part = self.before
         size = max(np.sum(last**2), 1e-300)
         moved = gain**2 * size
-        self.farthest = max(self.farthest, moved)
+        self.farthest = max(0.5 * self.farthest, moved)
         # Of the last mean this part is expected to be noise, which is in the move, too.
         told = (1.0 - part - np.sum(found * last) / size) / gain
         doubt = (noise + of_last * (1.0 - part)) / moved
         doubt = doubt + (_CURVED * _RESPONSE) ** 2 * (self.farthest / moved)
         gained = -0.5 * ((told - _RESPONSE) ** 2 / doubt + np.log(doubt))
-        self.log_weights = self.log_weights + gained
+        self.log_weights = _BEFORE + _KEPT * (self.log_weights - _BEFORE) + gained
