@@ -1,8 +1,9 @@
 """What the two FedMTL estimators share: fit, personalize, and scores of rows."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -11,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._display.diagram import ShowsPrivacy
 from .._runtime.constraints import Interval, InvalidParameterError, StrOptions, check_parameters
+from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, told
@@ -80,28 +82,28 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
 
     def __init__(
         self,
-        hidden_layer_sizes=(32,),
+        hidden_layer_sizes: int | tuple[int, ...] | list[int] = (32,),
         *,
-        activation="relu",
-        threshold=(0.75, 0.95),
-        n_rounds=20,
-        local_epochs=1,
-        batch_size=32,
-        solver="adam",
-        learning_rate=0.01,
-        momentum=0.9,
-        alpha=1e-4,
-        aggregation="per-task",
-        secure=False,
-        n_servers=3,
-        max_heads=None,
-        max_size=None,
-        module=None,
-        client_feature=None,
-        task_feature=None,
-        random_state=None,
-        verbose=0,
-    ):
+        activation: Literal["identity", "logistic", "relu", "tanh"] = "relu",
+        threshold: float | tuple[float, float] = (0.75, 0.95),
+        n_rounds: int = 20,
+        local_epochs: int = 1,
+        batch_size: int = 32,
+        solver: Literal["adam", "sgd"] = "adam",
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        alpha: float = 1e-4,
+        aggregation: Literal["local", "per-task", "similarity", "uniform"] = "per-task",
+        secure: bool = False,
+        n_servers: int = 3,
+        max_heads: int | None = None,
+        max_size: float | None = None,
+        module: Callable | None = None,
+        client_feature: str | int | None = None,
+        task_feature: str | int | None = None,
+        random_state: RandomState = None,
+        verbose: bool | int = 0,
+    ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.threshold = threshold

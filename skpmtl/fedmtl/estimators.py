@@ -1,10 +1,14 @@
 """FedMTL as estimators: clients with different sets of tasks."""
 
+from collections.abc import Callable
+from typing import Literal
+
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
 from .._runtime.constraints import take
+from .._runtime.hints import ClassWeight, RandomState
 from .base import BaseFedMTL
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor"]
@@ -128,32 +132,33 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     """
 
     _classification = True
+    class_weight: ClassWeight
 
     def __init__(
         self,
-        hidden_layer_sizes=(32,),
+        hidden_layer_sizes: int | tuple[int, ...] | list[int] = (32,),
         *,
-        activation="relu",
-        threshold=(0.75, 0.95),
-        n_rounds=20,
-        local_epochs=1,
-        batch_size=32,
-        solver="adam",
-        learning_rate=0.01,
-        momentum=0.9,
-        alpha=1e-4,
-        aggregation="per-task",
-        secure=False,
-        n_servers=3,
-        max_heads=None,
-        max_size=None,
-        module=None,
-        client_feature=None,
-        task_feature=None,
-        class_weight=None,
-        random_state=None,
-        verbose=0,
-    ):
+        activation: Literal["identity", "logistic", "relu", "tanh"] = "relu",
+        threshold: float | tuple[float, float] = (0.75, 0.95),
+        n_rounds: int = 20,
+        local_epochs: int = 1,
+        batch_size: int = 32,
+        solver: Literal["adam", "sgd"] = "adam",
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        alpha: float = 1e-4,
+        aggregation: Literal["local", "per-task", "similarity", "uniform"] = "per-task",
+        secure: bool = False,
+        n_servers: int = 3,
+        max_heads: int | None = None,
+        max_size: float | None = None,
+        module: Callable | None = None,
+        client_feature: str | int | None = None,
+        task_feature: str | int | None = None,
+        class_weight: ClassWeight = None,
+        random_state: RandomState = None,
+        verbose: bool | int = 0,
+    ) -> None:
         take(self, locals())
 
     def predict(self, X, client=None, task=None):

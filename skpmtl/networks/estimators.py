@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import fill_docstring
 from .._runtime.constraints import Interval, StrOptions, take
-from .._runtime.hints import Adjacency, ClassWeight, RandomState, Self
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.journal import Journal, fingerprint
@@ -339,7 +339,7 @@ class _TorchMeanReg(OfModule, RunsRounds):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
-        curator="trusted",
+        curator: Curator = "trusted",
         clip_norm: float = 0.5,
         n_rounds: int = 10,
         update: Literal["fedavg", "prox"] = "prox",
@@ -611,7 +611,7 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
-        curator="trusted",
+        curator: Curator = "trusted",
         clip_norm: float = 0.5,
         n_rounds: int = 10,
         update: Literal["fedavg", "prox"] = "prox",

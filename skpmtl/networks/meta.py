@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .._docstrings import fill_docstring
 from .._runtime.constraints import Interval, StrOptions, take
-from .._runtime.hints import Adjacency, ClassWeight, RandomState
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing, sow
 from ..base import MTLClassifierMixin, MTLRegressorMixin
@@ -269,7 +269,7 @@ class _TorchMetaInit(OfModule, _MetaInit):  # type: ignore[misc]  # no units of 
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
-        curator="trusted",
+        curator: Curator = "trusted",
         privacy: Literal["local", "task-global"] | None = "task-global",
         clip_norm: float = 0.5,
         inner_steps: int = 5,
@@ -483,7 +483,7 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):  # type: igno
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
-        curator="trusted",
+        curator: Curator = "trusted",
         privacy: Literal["local", "task-global"] | None = "task-global",
         clip_norm: float = 0.5,
         inner_steps: int = 5,

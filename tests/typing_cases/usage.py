@@ -62,6 +62,12 @@ fit_shards(est, ["part-0", "part-1"])
 TorchMeanRegClassifier(dict, hidden=5)
 TorchFeatures(dict)
 PerTask(est)
+assert_type(skpmtl.MPMTLLowRankClassifier().epsilon, float | None)
+assert_type(skpmtl.DPMetaInitClassifier().epsilon, float | None)
+assert_type(skpmtl.ClusteredMTL().epsilon, float | None)
+assert_type(skpmtl.FedMTLClassifier().n_servers, int)
+assert_type(skpmtl.FedMTLRegressor().batch_size, int)
+assert_type(TorchMeanRegClassifier().epsilon, float | None)
 
 
 class Mean(TaskSide):
