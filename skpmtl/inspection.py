@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,6 +74,7 @@ class _Display:
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvergenceDisplay(_Display):
     """Budget and noise after every round of a private mean, and, on request, its score.
 
@@ -108,18 +110,10 @@ class ConvergenceDisplay(_Display):
     ['epsilon spent', 'noise std of a coefficient']
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: ArrayLike,
-        noise_std: ArrayLike,
-        scores: ArrayLike | None = None,
-        score_name: str | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.noise_std = noise_std
-        self.scores = scores
-        self.score_name = score_name
+    epsilon: ArrayLike
+    noise_std: ArrayLike
+    scores: ArrayLike | None = None
+    score_name: str | None = None
 
     def _draw(self, ax, kwargs):
         curves = {} if self.scores is None else {self.score_name or "score": self.scores}
@@ -212,6 +206,7 @@ class ConvergenceDisplay(_Display):
         return display.plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PathDisplay(_Display):
     """Models for many strengths of a penalty: their norms, rank or number of features, and error.
 
@@ -246,24 +241,13 @@ class PathDisplay(_Display):
     ['rank']
     """
 
-    def __init__(
-        self,
-        *,
-        alphas: ArrayLike,
-        errors: ArrayLike | None = None,
-        norms: ArrayLike | None = None,
-        sizes: ArrayLike | None = None,
-        chosen: float | None = None,
-        error_name: str = "validated error",
-        size_name: str = "size",
-    ) -> None:
-        self.alphas = alphas
-        self.errors = errors
-        self.norms = norms
-        self.sizes = sizes
-        self.chosen = chosen
-        self.error_name = error_name
-        self.size_name = size_name
+    alphas: ArrayLike
+    errors: ArrayLike | None = None
+    norms: ArrayLike | None = None
+    sizes: ArrayLike | None = None
+    chosen: float | None = None
+    error_name: str = "validated error"
+    size_name: str = "size"
 
     def _draw(self, ax, kwargs):
         alphas = np.asarray(self.alphas, dtype=np.float64)
@@ -348,6 +332,7 @@ class PathDisplay(_Display):
         return display.plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivacyUtilityDisplay:
     """Error, or accuracy, against the privacy budget.
 
@@ -386,18 +371,10 @@ class PrivacyUtilityDisplay:
     'normalised MSE'
     """
 
-    def __init__(
-        self,
-        *,
-        epsilons: ArrayLike,
-        scores: ArrayLike,
-        baselines: Mapping | None = None,
-        score_name: str | None = None,
-    ) -> None:
-        self.epsilons = epsilons
-        self.scores = scores
-        self.baselines = baselines
-        self.score_name = score_name
+    epsilons: ArrayLike
+    scores: ArrayLike
+    baselines: Mapping | None = None
+    score_name: str | None = None
 
     def plot(
         self,
@@ -591,6 +568,7 @@ class _HeatMapDisplay:
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClientSimilarityDisplay(_HeatMapDisplay):
     """Heat map of the similarities between federated clients.
 
@@ -622,9 +600,8 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
     _look = {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis"}
     _axes = "client", "client that takes"
 
-    def __init__(self, *, similarity: ArrayLike, clients: ArrayLike | None = None) -> None:
-        self.similarity = similarity
-        self.clients = clients
+    similarity: ArrayLike
+    clients: ArrayLike | None = None
 
     def _content(self):
         return self.similarity, self.clients, "similarity"
@@ -657,6 +634,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         return display.plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RelationDisplay(_Display):
     """Effects of public task covariates on the coefficients, with the noise of the release.
 
@@ -695,11 +673,10 @@ class RelationDisplay(_Display):
     ['constant', 'urban']
     """
 
-    def __init__(self, *, coef: ArrayLike, noise_std=None, covariates=None, features=None) -> None:
-        self.coef = coef
-        self.noise_std = noise_std
-        self.covariates = covariates
-        self.features = features
+    coef: ArrayLike
+    noise_std: ArrayLike | None = None
+    covariates: ArrayLike | None = None
+    features: ArrayLike | None = None
 
     def _draw(self, ax, kwargs):
         coef = np.asarray(self.coef, dtype=np.float64)
@@ -757,6 +734,7 @@ class RelationDisplay(_Display):
         return display.plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EffectsDisplay(_Display):
     """Effects that all tasks share, with intervals by their standard errors.
 
@@ -793,8 +771,7 @@ class EffectsDisplay(_Display):
     ['age', 'size']
     """
 
-    def __init__(self, *, effects) -> None:
-        self.effects = effects
+    effects: Any
 
     def _draw(self, ax, kwargs):
         if not np.isfinite(self.effects.to_numpy(dtype=np.float64)).all():
@@ -858,6 +835,7 @@ class EffectsDisplay(_Display):
         return cls(effects=effects).plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TaskIntervalDisplay(_Display):
     """Caterpillar plot: one interval per task, in the order of the estimates.
 
@@ -895,20 +873,11 @@ class TaskIntervalDisplay(_Display):
     ['b', 'c', 'a']
     """
 
-    def __init__(
-        self,
-        *,
-        estimate: ArrayLike,
-        reach: ArrayLike,
-        tasks: ArrayLike | None = None,
-        name: str | None = None,
-        reference: float | None = None,
-    ) -> None:
-        self.estimate = estimate
-        self.reach = reach
-        self.tasks = tasks
-        self.name = name
-        self.reference = reference
+    estimate: ArrayLike
+    reach: ArrayLike
+    tasks: ArrayLike | None = None
+    name: str | None = None
+    reference: float | None = None
 
     def _draw(self, ax, kwargs):
         estimate = np.asarray(self.estimate, dtype=np.float64)
@@ -1023,6 +992,7 @@ class TaskIntervalDisplay(_Display):
         return display.plot(ax=ax, **kwargs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TaskRelatednessDisplay(_HeatMapDisplay):
     """Heat map of the relatedness of the tasks' linear models.
 
@@ -1057,18 +1027,10 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     _look = {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r"}
     _axes = "task", "task"
 
-    def __init__(
-        self,
-        *,
-        relatedness: ArrayLike,
-        tasks: ArrayLike | None = None,
-        measure: str = "relatedness",
-        outlier: ArrayLike | None = None,
-    ) -> None:
-        self.relatedness = relatedness
-        self.tasks = tasks
-        self.measure = measure
-        self.outlier = outlier
+    relatedness: ArrayLike
+    tasks: ArrayLike | None = None
+    measure: str = "relatedness"
+    outlier: ArrayLike | None = None
 
     def _content(self):
         return self.relatedness, self.tasks, self.measure
