@@ -12,7 +12,7 @@ from sklearn.base import clone
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries, tasks
 from skpmtl.course.billboard import HierarchicalBillboard
-from skpmtl.course.curator import Loop
+from skpmtl.course.curator import N_STEPS, Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.plan import STRUCTURES, HierarchicalPlan
@@ -389,6 +389,25 @@ def test_free_levels_follow_the_task_alone(epsilon):
     one = clone(est).fit(X, y, task=task)
     two = clone(est).fit(X, y + 1e3 * (task % 2), task=task)
     np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6, atol=1e-8)
+
+
+def test_stated_noise_is_how_far_steps_move_a_model_by_it():
+    """Of tasks of which slopes go the whole way within a bound: a chain of first order."""
+    rng, found, n, d = np.random.default_rng(0), [], 40, 20
+    slopes = np.append(0.0, np.ones(d))
+    for _ in range(40):
+        loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", n, d))
+        loop.update(middle=0.0, width=6.0, unit=1.0, n_present=float(n), log_tau=None)
+
+        def release(query, name, mechanism, loop=loop):
+            sent = -n * min(query.public["clip_norm"], 1.0) * loop.model.centre * slopes
+            return sent + mechanism.noise_std * rng.normal(size=d + 1)
+
+        drive(loop.unit_steps(0.3, True, N_STEPS, 5.0), release)
+        found.append(loop.model.centre)
+    moved = np.var(found, axis=0)
+    assert 0.3 < moved[0] / loop.level_noise < 2.0
+    assert moved[1:].mean() == pytest.approx(loop.drift, rel=0.25)
 
 
 # ----------------------------------------------------------------------- shrunk by known noise
