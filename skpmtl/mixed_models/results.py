@@ -66,7 +66,8 @@ def mixed(
         the bar is the task, the unit that is protected. ``(x || g)`` has independent random
         effects, ``(0 | g)`` none: least squares, with errors that are robust within g.
         ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a target
-        ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a budget
+        ``prop(k, n)`` is k successes out of n trials, columns of whole numbers, and one of shares
+        from 0 to 1 is k / n, with n as `weights`. Without a budget
         there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
         crossed as ``(1 | pupil) + (1 | item)``; with one, one that is nested in the task, one
         across tasks with a list of levels in `public`, and one above them that `factors` declares.
@@ -196,7 +197,13 @@ def mixed(
         "range": public.get(parts["response"]),
     }
     if parts["trials"]:
-        target, settings["range"] = data[[parts["response"], parts["trials"]]], [0, 1]
+        target = data[[parts["response"], parts["trials"]]]
+    elif family == "binomial" and weights is not None and settings["range"] is None:
+        # With a budget the type of the column decides, which is public as its name is.
+        shares = target.dtype.kind == "f" and (private or (target % 1 > 0).any())
+        target, weights = (_successes(target, weights), None) if shares else (target, weights)
+    if target.ndim == 2:
+        settings["range"] = [0, 1]
     kind = make(design, family, target, groups, weights, settings)
     return MixedResult(formula, family, design, kind, parts)
 
@@ -578,7 +585,8 @@ class _Estimated:
                 name = design.parts["response"]
                 raise ValueError(
                     "The list of classes would be read from private rows. Pass the public list: "
-                    f"public={{{name!r}: [0, 1]}}."
+                    f"public={{{name!r}: [0, 1]}}. Shares of trials need weights=, the numbers of "
+                    "trials, or a target prop(successes, trials)."
                 )
             kind = _OffsetClassifier if design.offsets else PrivateMTLClassifier
             est, y = kind(**common, classes=levels), target.to_numpy()
@@ -745,6 +753,19 @@ def _codes(data, name, levels):
     return codes
 
 
+def _successes(shares, trials):
+    """Shares of successes and numbers of trials -> a table of both as whole numbers."""
+    won = np.where(trials > 0, shares * trials, 0.0)
+    whole = np.round(won)
+    if not (abs(won - whole) <= 1e-6 * np.maximum(trials, 1.0)).all():
+        raise ValueError(
+            "A target of shares of successes needs weights= that are their numbers of trials: "
+            "shares times weights are whole numbers here. Or write the target as "
+            "prop(successes, trials)."
+        )
+    return shares.to_frame("won").assign(won=whole, trials=trials)
+
+
 def _responses(family, target, weights, classes):
     """-> targets of a likelihood, weights; of trials the shares of successes, and their numbers"""
     if target.ndim == 2:
@@ -760,7 +781,7 @@ def _responses(family, target, weights, classes):
     if len(known) != 2 or not target.isin(list(known)).all():
         raise ValueError(
             'family="binomial" needs a target of two classes without gaps; successes out of trials '
-            "are prop(k, n)."
+            "are prop(k, n), or k / n with n as weights=."
         )
     return (target == known[1]).to_numpy(dtype=float), weights
 

@@ -125,10 +125,10 @@ def encode_labels(table, classes=None, *, positions=False):
 
 _UNKNOWN_LABEL = (
     "Add them to classes= of the fit if they are public, or drop their rows; a target of numbers "
-    "is for the estimator without Classifier in its name. Where a tool of "
-    "scikit-learn encodes labels (cross_val_predict with method=, VotingClassifier, "
-    "StackingClassifier, OneVsRestClassifier), list the numbers that it passes: "
-    "classes=range(n_classes), or [0, 1] for one class against the others."
+    "is for the estimator without Classifier in its name, and successes out of trials are written "
+    "out by skpmtl.expand_trials. Where a tool of scikit-learn encodes labels (cross_val_predict "
+    "with method=, VotingClassifier, StackingClassifier, OneVsRestClassifier), list the numbers "
+    "that it passes: classes=range(n_classes), or [0, 1] for one class against the others."
 )
 
 

@@ -245,7 +245,12 @@ def test_trials_are_rows_written_out():
                 "prop(k, n) ~ x + (1 | g)", data, public={"g": range(M)}, **settings
             )
             full = skpmtl.mixed("win ~ x + (1 | g)", long, public=PUBLIC, **settings)
+            shares = data.assign(k=data["k"] / data["n"])  # some are 0 / 0
+            share = skpmtl.mixed(
+                "k ~ x + (1 | g)", shares, weights="n", public={"g": range(M)}, **settings
+            )
         same = assert_array_equal if epsilon else partial(assert_allclose, rtol=1e-7)
+        assert_array_equal(share.params, short.params)
         same(short.params, full.params)
         same(short.predict(data), full.predict(data))
 
@@ -265,6 +270,15 @@ def test_trials_that_cannot_be_say_why(change, family, message):
         skpmtl.mixed("prop(k, n) ~ x + (1 | g)", data, family=family, epsilon=None)
     with pytest.raises(ValueError, match="no column .'trials'"):
         skpmtl.mixed("prop(k, trials) ~ x + (1 | g)", data, family="binomial", epsilon=None)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_shares_without_trials_say_what_to_write(epsilon):
+    data, settings = table().assign(k=0.4), {"family": "binomial", "epsilon": epsilon}
+    with pytest.raises(ValueError, match="weights="):
+        skpmtl.mixed("k ~ x + (1 | g)", data, public={"g": range(M)}, **settings)
+    with pytest.raises(ValueError, match="times weights are whole numbers"):
+        skpmtl.mixed("k ~ x + (1 | g)", data, weights=np.full(len(data), 3), **settings)
 
 
 @pytest.mark.parametrize(
