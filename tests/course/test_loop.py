@@ -219,6 +219,18 @@ def test_a_softened_shape_is_flat_for_a_flat_one():
     np.testing.assert_allclose(np.linalg.eigvalsh(soft @ soft)[-1], (3 + 1 / 9) / 4, rtol=1e-4)
 
 
+def test_moments_are_of_deviations_in_units_of_the_shape():
+    tasks = HierarchicalTaskSide(read_training(PrivateMTL(), *table(40))[0]).models
+    model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)).model
+    centre, root = np.array([0.0, 1.0, -1.0, 0.5]), np.linalg.cholesky(0.2 * np.eye(3) + 0.1)
+    sent = queries.Moment(centre, root).answer(tasks, model)
+    slopes = tasks.deviations(model, centre, root, model.scales())[1]
+    np.testing.assert_allclose(np.linalg.norm(sent, axis=1), 1.0)
+    back = sent @ root.T
+    back *= (np.linalg.norm(slopes, axis=1) / np.linalg.norm(back, axis=1))[:, None]
+    np.testing.assert_allclose(back, slopes, atol=1e-10)
+
+
 def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
     rng = np.random.default_rng(0)
     m = 400
@@ -355,6 +367,17 @@ def test_levels_anywhere_have_no_place():
         found = question.total(np.stack(sent, axis=1).astype(float))
         windows.append(read_place(found + 10.0 * rng.normal(size=len(found)), 10.0, m)[-1])
     assert sum(window is not None for window in windows) <= 2
+
+
+def test_windows_are_sure_of_the_size_of_levels():
+    """Noise in other octaves is no part of the window; one draw in 300 has such, and 151 is one."""
+    m, n, question = 143, 22, queries.Place()
+    rng, sent = np.random.default_rng(151), np.full((m, 3), -1.0)
+    level = 1320.0 + 3.0 * rng.normal(size=n)
+    sent[:n] = np.stack([queries._octave(level), queries._octave(np.ones(n)), level < 0], axis=1)
+    found = question.total(sent)
+    *_, window = read_place(found + 6.0 * rng.normal(size=len(found)), 6.0, m)
+    assert window is None or abs(window[0] - 1320.0) < window[1] < 8 * 1320.0
 
 
 # ------------------------------------------------------------------------------ without levels

@@ -233,6 +233,15 @@ def test_rows_that_repeat_a_person_say_its_spread_once():
     assert scale.min() > 0.4 and bold[0, 0] < 0.1
 
 
+@pytest.mark.parametrize("which", ["two", "four"])
+def test_origins_of_columns_without_a_release_mean_nothing(which):
+    X, y, task = table(which, m=10)
+    origin, est = np.array([5.0, -2.0, 1.0]), estimator(which, 0.3, m=10)
+    scores = [est.fit(Z, y, task=task).decision_function(Z, task=task) for Z in (X, X + origin)]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-8, atol=1e-8)
+    assert np.std(scores[0]) > 0.1
+
+
 def test_noise_alone_is_no_place_of_rates():
     rng = np.random.default_rng(0)
     cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(150)]
@@ -250,3 +259,12 @@ def test_a_vote_that_is_noise_leaves_rates_near_their_level():
         drive(loop.vote_tau(0.1), lambda query, name, by: by.noise_std * rng.normal(size=by.shape))
         found.append(loop.model.level_spread)
     assert np.quantile(found, 0.95) < 1.3
+
+
+def test_few_tasks_of_counts_have_a_centre_where_it_pays():
+    """Counts of three tasks that have nothing to do with ten columns: no slopes are shared."""
+    rng = np.random.default_rng(3)
+    X, task = rng.normal(size=(45, 10)), np.repeat(np.arange(3), 15)
+    y = rng.negative_binomial(4, 0.2, size=45)
+    est = estimator("counts", None, m=3).fit(X, y, task=task)
+    assert np.abs(est.billboard_.centre[1:]).max() < 0.05

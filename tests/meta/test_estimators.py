@@ -226,6 +226,24 @@ def test_tasks_are_visited_in_random_order_and_as_often(size, visits):
     assert len(set(seen)) > 1
 
 
+def test_poisson_batches_without_a_budget():
+    """Unit rows make a batch visible: coordinate i moves by rate / B when record i is in it."""
+    n, B, rate = 200, 50, 1e-6
+    given = {"epsilon": None, "batches": "poisson", "batch_size": B, "inner_steps": 3}
+    given |= {"inner_learning_rate": rate, "meta_learning_rate": 1.0, "fit_intercept": False}
+    est = DPMetaInit(**given, tasks_per_round="all", refine="sgd", random_state=0)
+    rows = np.eye(n), np.ones(n)
+    times = est.fit(*rows, task=np.zeros(n, dtype=int)).init_coef_ * B / rate
+    assert_allclose(times, np.rint(times), atol=1e-4)
+    # Binomial(3, 1/4) for every record, independent over steps and records.
+    p = np.array([27, 27, 9, 1]) / 64
+    found = np.bincount(np.rint(times).astype(int).ravel(), minlength=4) / n
+    assert np.abs((found - p) / np.sqrt(p * (1 - p) / n)).max() < 4.5
+    # A batch larger than the task: everybody, and still the constant denominator.
+    est.set_params(batch_size=400, inner_steps=1).fit(*rows, task=np.zeros(n, dtype=int))
+    assert_allclose(est.init_coef_ * 400 / rate, np.ones(n), rtol=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_clipping_without_noise_to_speak_of(kind):
     """One step, a small bound, a huge epsilon: sums of clipped gradients, then the mean."""

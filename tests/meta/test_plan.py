@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from skpmtl import DPMetaInit
+from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
 from skpmtl.meta import columns
 from skpmtl.meta import plan as plans
@@ -106,6 +106,49 @@ def test_noise_of_each_task(adjacency, batches, visits):
         n = entry["n_tasks"]
         assert entry["name"] == f"{n} task{'s' if n > 1 else ''}"
         assert entry["statistic"] == "sum of clipped gradients"
+
+
+def test_local_noise_is_for_any_two_data_sets_of_a_task():
+    plan = plan_of(privacy="local", adjacency="zero-out", visits=4, delta=1e-5)
+    assert plan.adjacency == "replace-one" and plan.reach == 2.0 and plan.unit == "task"
+    np.testing.assert_allclose(plan.noise_multiplier, 2.0 * math.sqrt(4) / gdp_mu(1.0, 1e-5))
+    told, (entry,) = plan.task(1), plan.releases()
+    assert told["n_rows"] is None and told["sampling_rate"] is None  # the number of rows is private
+    assert entry["times"] == 4 and entry["name"] == "3 tasks" and "n_batches" not in entry
+    # One clipped and noised update: its bound is that of the clip and of the noise.
+    far = plan.clip_norm + 2.0 * plan.noise_step + (2.0 + FAR) * plan.noise_std
+    np.testing.assert_allclose(plan.longest_updates(), far)
+    assert plan.longest == pytest.approx(far[0])
+
+
+@pytest.mark.parametrize(
+    ("cls", "n_classes", "numbers"), [(DPMetaInit, 0, 4), (DPMetaInitClassifier, 3, 12)]
+)
+@pytest.mark.parametrize("batches", [{}, {"batches": "disjoint", "batch_size": 5}])
+def test_updates_are_as_long_as_clips_and_noise_make_them(cls, n_classes, numbers, batches):
+    plan = plan_of(cls, n_classes=n_classes, visits=2, **batches)
+    plan.noise_step = np.array([0.01, 0.02, 0.03])  # a coarse grid, so that rounding counts
+    rows, root = SIZES // np.ceil(SIZES / 5) if batches else SIZES, math.sqrt(numbers)
+    moved = 5 * (0.5 + root * plan.noise_step / rows)
+    moved += math.sqrt(5) * (root + FAR) * plan.noise_std / rows
+    np.testing.assert_allclose(plan.longest_updates(), 0.2 * plan.weights * moved)
+    assert plan.longest == pytest.approx(plan.longest_updates().max())
+
+
+def test_noise_over_the_way_of_full_batches_of_equal_tasks():
+    """sqrt(d / m) / (n mu), and twice that where records are replaced."""
+    for adjacency, factor in REACH.items():
+        plan = plan_of(sizes=[20] * 9, adjacency=adjacency, delta=1e-5)
+        expected = factor * math.sqrt(4 / 9) / (20 * gdp_mu(1.0, 1e-5))
+        assert plan.noise_over_path == pytest.approx(expected, rel=1e-6)
+
+
+def test_noise_over_the_way_of_updates_that_are_sent_once():
+    """2 sqrt(d / m) / mu: of any two updates, whatever the number of rows."""
+    for sizes in ([20] * 9, [3, 1000, 7]):
+        plan = plan_of(sizes=sizes, privacy="local", delta=1e-5)
+        expected = 2.0 * math.sqrt(4 / len(sizes)) / gdp_mu(1.0, 1e-5)
+        assert plan.noise_over_path == pytest.approx(expected, rel=1e-6)
 
 
 def test_without_a_budget_there_is_no_noise():

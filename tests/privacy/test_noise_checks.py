@@ -216,6 +216,32 @@ def test_the_room_for_rounding_is_no_noise():
     assert np.abs(noise.z).max() <= 0.51 * mechanism.step / mechanism.noise_std
 
 
+def test_noise_of_tasks_and_what_shows_half_of_it():
+    rng, stds = np.random.default_rng(5), np.array([1.0, 4.0, 2.0])
+    entry = {"tasks": np.array([7, 3, 5]), "noise_std": stds, "sensitivity": 2.0}
+    entry |= {"norm": "l2", "mechanism": "vector Gaussian"}
+    values, reply = np.zeros((6, 5)), rng.normal(size=(6, 5)) * np.repeat(stds, 2)[:, None]
+
+    def tape(move=0.0, tasks=3):
+        n, given = 2 * tasks, {**entry, "tasks": entry["tasks"][:tasks], "noise_std": stds[:tasks]}
+        sent = Release(
+            given, {"update": (reply + move)[:n].reshape(tasks, -1)}, (values + move)[:n]
+        )
+        return SimpleNamespace(releases=[sent])
+
+    found = noise_checks.noise_of(tape(), 0)
+    assert [noise.task for noise in found] == [7, 3, 5]
+    for noise, std, part in zip(found, stds, reply.reshape(3, 2, 5), strict=True):
+        np.testing.assert_allclose(noise.z * std, part)
+    assert [*noise_checks.off_grid(tape())] == [0]  # once, however many of its parts are
+    assert noise_checks.fits_needed(tape()) == 8 and noise_checks.fits_needed(tape(tasks=1)) == 22
+    assert noise_checks.fits_needed(SimpleNamespace(releases=[])) == 0
+    # Noise that the value's own rounding swallows tells nothing.
+    assert noise_checks.noise_of(tape(1e20), 0) == []
+    found = noise_checks.noise_of(tape(np.repeat([1e20, 0.0, 0.0], 2)[:, None]), 0)
+    assert [noise.task for noise in found] == [3, 5]
+
+
 # ---------------------------------------------------------------- last digits
 def releases_of(mechanism, n, seed=0, value=0.25, change=lambda reply: reply):
     source = SeededSource(np.random.default_rng(seed))
@@ -243,6 +269,16 @@ def test_differences_of_equal_sums_are_whole_and_fair(mechanism):
     assert min(p for p, _ in noise_checks._coarse(steps)) > 1e-6
     size = 2.0**24 * np.sqrt(2.0)  # of 1 to 2 of such steps: entries have other spreads
     assert 0.2 * size < steps.std() < 40 * size
+
+
+def test_only_equal_sums_that_floats_resolve_are_compared():
+    """And no numbers beyond 2^52 steps, or off the grid, which have no last digits."""
+    mechanism = VectorGaussian(4, 1.0, 1.0)
+    tapes = [*releases_of(mechanism, 1), *releases_of(mechanism, 2, value=0.5)]
+    assert len(noise_checks.differences(tapes)) == 4
+    far = releases_of(mechanism, 3, value=2.0**30)
+    off = releases_of(mechanism, 3, change=lambda reply: reply + mechanism.step / 3)
+    assert len(noise_checks.differences(far)) == len(noise_checks.differences(off)) == 0
 
 
 def test_last_digits_are_fair_at_the_stated_level():
