@@ -1,31 +1,12 @@
 """Text and HTML diagrams of estimators."""
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, metadata
 from types import SimpleNamespace
 
 __all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
 
 
-@cache
-def documentation():
-    """Address of the documentation in the metadata of the installed package; "" without one."""
-    try:
-        urls = metadata("skpmtl").get_all("Project-URL") or ()
-    except PackageNotFoundError:
-        return ""
-    named = dict(url.split(", ", 1) for url in urls)
-    site = named.get("Documentation", "").rstrip("/")
-    return "" if ".example/" in f"{site}/" else site  # not filled in yet
-
-
 class Documented:
-    """Diagrams that link to the page of the class and show no fitted value."""
-
-    def _get_doc_link(self):
-        public = type(self).__module__.split(".")[0] == "skpmtl"
-        site = documentation() if public else ""
-        return f"{site}/generated/skpmtl.{type(self).__name__}.html" if site else ""
+    """Diagrams that show no fitted value."""
 
     def _get_fitted_attr_html(self, doc_link=""):
         """Fitted attributes by name, type and shape.

@@ -1,4 +1,4 @@
-"""Diagrams of scikit-learn: what was spent, and where the documentation is."""
+"""Diagrams of scikit-learn: what was spent, and no value of a task."""
 
 import re
 import warnings
