@@ -14,10 +14,6 @@ from .tables.ids import encode_ids, listed, locate
 __all__ = ["NamedCoefficients"]
 
 
-def _has_features(estimator):
-    return estimator._is_linear
-
-
 def linear_model(model):
     """A fitted model of scikit-learn from what `export_task` returns."""
     coef = model["coef"]
@@ -77,7 +73,7 @@ class NamedCoefficients:
             names = [f"x{j}" for j in range(self.n_features_in_) if j not in of_ids]
         return np.array(names, dtype=object)
 
-    @available_if(_has_features)
+    @available_if(lambda estimator: estimator._is_linear)
     def coef_frame(self, of: Literal["tasks", "relation"] = "tasks"):
         """Coefficients as a pandas DataFrame, one column per feature and one for the intercept.
 
@@ -152,7 +148,7 @@ class NamedCoefficients:
         names = feature_names(self)
         model = {
             "task": self.tasks_[position].item(),
-            "coef": self._task_coef(position),
+            "coef": self.coef_[position].copy(),
             "intercept": float(intercept) if np.ndim(intercept) == 0 else intercept.copy(),
             "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
             "feature_names": None if names is None else names.tolist(),
@@ -187,6 +183,3 @@ class NamedCoefficients:
         if position < 0:
             raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
         return position
-
-    def _task_coef(self, position):
-        return self.coef_[position].copy()

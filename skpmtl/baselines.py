@@ -30,10 +30,7 @@ from .tables.table import by_code
 from .tables.targets import encode_labels
 
 __all__ = ["LocalOnly", "LocalOnlyClassifier", "PerTask"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,7 @@ except ImportError:  # before 1.9
 
 
 __all__ = ["FOLLOWED", "RoundCallbacks", "told"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 # What an estimator has that callbacks follow, or that is inside of one that they follow.

@@ -37,10 +37,7 @@ __all__ = [
     "column_importances",
     "compare_summaries",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 class _Display:

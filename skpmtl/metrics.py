@@ -20,10 +20,7 @@ from .tables.table import distinct_ids, known_labels, named_floats
 from .tables.targets import pair_known
 
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 def nmse(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> float:

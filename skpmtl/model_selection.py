@@ -20,10 +20,7 @@ from .tables.ids import encode_ids, listed, locate
 from .tables.table import distinct_ids
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold", "task_train_test_split"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 def _task_column(X, task_feature):

@@ -7,10 +7,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["export_task", "personalize"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 def personalize(model, X, y: ArrayLike, **params):

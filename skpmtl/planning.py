@@ -18,10 +18,7 @@ from .privacy.accounting import check_budget, gdp_epsilon
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 
 __all__ = ["BudgetPlan", "plan"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 SHARED = {

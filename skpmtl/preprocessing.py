@@ -43,10 +43,7 @@ from .tables.ids import encode_ids, factorize, listed, locate
 from .tables.table import SingleTaskWarning, both, bounded, floats
 
 __all__ = ["TaskImputer", "TaskScaler"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 # Spread of the logarithms of variances around the public ones, at least; rows from which a task

@@ -20,7 +20,4 @@ __all__ = [
     "make_lsoa_like",
     "make_survey",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

@@ -20,7 +20,4 @@ __all__ = [
     "clipped_sum",
     "run",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

@@ -152,7 +152,8 @@ def file_of(est):
     if billboard.report is None:
         raise ValueError("The billboard has no privacy report, without which it is not published.")
     arrays, given = {}, est.get_params(deep=False)
-    names = _feature_names(est)
+    names = feature_names(est)  # of the fit, or of its billboard
+    names = getattr(est, "_billboard_names_", None) if names is None else names
     header = {
         "board": encode(billboard, "board", arrays),
         "estimator": cls.__name__,
@@ -287,12 +288,6 @@ def _encode_parameter(name, value):
     if arrays:
         raise ValueError(f"the parameter {name} holds an array; pass a list.")
     return tree
-
-
-def _feature_names(est):
-    """Names of the features, of the fit or of its billboard, without a task column; or None."""
-    names = feature_names(est)
-    return getattr(est, "_billboard_names_", None) if names is None else names
 
 
 # --------------------------------------------------------- an estimator without tasks so far

@@ -10,7 +10,4 @@ from ..exchange.models import load_models
 from .study import Study
 
 __all__ = ["Study", "load_models"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

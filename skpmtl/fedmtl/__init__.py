@@ -5,7 +5,4 @@ from .datasets import make_fedmtl_clients
 from .estimators import FedMTLClassifier, FedMTLRegressor
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor", "fedmtl_aggregate", "make_fedmtl_clients"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

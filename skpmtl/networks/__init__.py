@@ -18,10 +18,7 @@ __all__ = [
     "TorchMetaInitClassifier",
     "TorchMetaInitRegressor",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
 
 
 _name_methods(*(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")))

@@ -59,7 +59,4 @@ __all__ = [
     "selection_epsilon",
     "selection_mu",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

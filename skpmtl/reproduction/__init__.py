@@ -38,7 +38,4 @@ __all__ = [
     "PublishedPMTLClassifier",
     "PublishedPMTLTorchClassifier",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

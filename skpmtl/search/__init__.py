@@ -3,7 +3,4 @@
 from .private import PrivateSearch
 
 __all__ = ["PrivateSearch"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

@@ -4,7 +4,4 @@ from ..exchange.models import load_models
 from .fit import fit_shards
 
 __all__ = ["fit_shards", "load_models"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

@@ -3,7 +3,4 @@
 from .estimators import SurvivalMTL
 
 __all__ = ["SurvivalMTL"]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

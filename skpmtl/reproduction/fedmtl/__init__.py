@@ -27,7 +27,4 @@ __all__ = [
     "split_rows",
     "task_sets",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

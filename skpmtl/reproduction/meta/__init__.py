@@ -24,7 +24,4 @@ __all__ = [
     "noisy_sgd_settings",
     "replacement_delta",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

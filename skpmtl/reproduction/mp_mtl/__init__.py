@@ -27,7 +27,4 @@ __all__ = [
     "read_survey",
     "survey_design",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy

@@ -20,7 +20,4 @@ __all__ = [
     "PMTLPlan",
     "theorem_1_noise_std",
 ]
-
-
-def __dir__():
-    return __all__
+__dir__ = __all__.copy
