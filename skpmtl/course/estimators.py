@@ -148,7 +148,8 @@ class Hierarchical(HasCovariates, BaseMTL):
             return None
         if population.n_classes > 2:
             raise ValueError(
-                "factors= are of real targets, counts and two classes: leave them out."
+                "factors= are of real targets, counts and two classes, since each of more classes "
+                "needs effects of its own: leave them out, or fit one class against the others."
             )
         return read_factor(self.factors, self.relation, population.tasks)
 
