@@ -369,17 +369,6 @@ def test_levels_anywhere_have_no_place():
     assert sum(window is not None for window in windows) <= 2
 
 
-def test_windows_are_sure_of_the_size_of_levels():
-    """Noise in other octaves is no part of the window; one draw in 300 has such, and 151 is one."""
-    m, n, question = 143, 22, queries.Place()
-    rng, sent = np.random.default_rng(151), np.full((m, 3), -1.0)
-    level = 1320.0 + 3.0 * rng.normal(size=n)
-    sent[:n] = np.stack([queries._octave(level), queries._octave(np.ones(n)), level < 0], axis=1)
-    found = question.total(sent)
-    *_, window = read_place(found + 6.0 * rng.normal(size=len(found)), 6.0, m)
-    assert window is None or abs(window[0] - 1320.0) < window[1] < 8 * 1320.0
-
-
 # ------------------------------------------------------------------------------ without levels
 @pytest.mark.parametrize("n, worst", [(1, 5.0), (4, 2.2)])
 def test_without_an_intercept_mean_rows_know_slopes(n, worst):

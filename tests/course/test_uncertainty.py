@@ -103,3 +103,15 @@ def test_intervals_hold_nine_in_ten_targets(epsilon):
         low, high = est.predict_interval(X[some], task=task[some]).T
         held = np.mean((low <= y[some]) & (y[some] <= high))
         assert abs(held - 0.9) < 3 * np.sqrt(0.09 / some.sum()) + slack
+
+
+def test_intervals_of_new_tasks_know_the_noise_of_rows():
+    """Where levels are close to each other, and rows are not."""
+    rng, m, n = np.random.default_rng(0), 150, 8
+    X, task = rng.normal(size=(m * n, 2)), np.repeat(np.arange(m), n)
+    y = 5.0 + (0.1 * rng.normal(size=m))[task] + 2.0 * rng.normal(size=m * n)
+    old = task < 100
+    est = PrivateMTL(epsilon=None, uncertainty=True, unseen_task="mean")
+    est.fit(X[old], y[old], task=task[old])
+    low, high = est.predict_interval(X[~old], task=task[~old]).T
+    assert 0.86 < np.mean((low <= y[~old]) & (y[~old] <= high)) < 0.96
