@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from .ids import factorize, listed
-from .table import both, floats
+from .table import LARGEST, both, floats
 
 _REMEDY = (
     "where single records are protected, divide weights by the largest that is possible (a public "
@@ -80,7 +80,7 @@ def _numbers(given, n_rows, limit, where=""):
             f"sample_weight{where} has {int(bad.sum())} value(s) that are not "
             + (f"between 0 and 1: {remedy}." if limit == 1.0 else "finite numbers of at least 0.")
         )
-    return found
+    return np.minimum(found, LARGEST)  # so that products of rows stay finite
 
 
 def class_weights(given, classes, limit=np.inf):
