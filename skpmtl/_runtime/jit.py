@@ -45,13 +45,7 @@ def njit(function):
     threads run a kernel on blocks of tasks side by side. Code on the disk serves as long as no file
     of `_kernels` and `_runtime` was changed.
     """
-    options = {
-        "error_model": "numpy",
-        "fastmath": _FASTMATH,
-        "nogil": True,
-        "no_cfunc_wrapper": True,  # nothing takes a kernel for a pointer to a function
-        "_nrt": not _ALLOCATING.isdisjoint(function.__code__.co_names),
-    }
+    options = _options(function)
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except (RuntimeError, OSError):
@@ -60,6 +54,21 @@ def njit(function):
         compiled.compile = partial(_compile, compiled.compile)
         _protect(getattr(compiled, "_cache", None))
     return compiled
+
+
+def inner(function):
+    """Compile what kernels of its own file call, into them: not for Python, nor for the disk."""
+    return numba.njit(no_cpython_wrapper=True, **_options(function))(function)
+
+
+def _options(function):
+    return {
+        "error_model": "numpy",
+        "fastmath": _FASTMATH,
+        "nogil": True,
+        "no_cfunc_wrapper": True,  # nothing takes a kernel for a pointer to a function
+        "_nrt": not _ALLOCATING.isdisjoint(function.__code__.co_names),
+    }
 
 
 _USED = (

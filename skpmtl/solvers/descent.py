@@ -27,9 +27,9 @@ class WorkingSet:
 
         -> W, cycles, whether it is; no further than it looks as if `max_cycles` were enough.
         """
-        state = np.atleast_2d(self.at(W))
-        points, states = (np.empty((CYCLES + 1, *part.shape)) for part in (W, state))
-        points[0], states[0] = W, state
+        state = self.at(W)
+        points = np.empty((CYCLES + 1, W.size + state.size))
+        points[0, : W.size], points[0, W.size :] = W.ravel(), state.ravel()
         scratch = np.empty(max_cycles + 2), np.empty((CYCLES, CYCLES + 1)), np.empty(W.shape[1])
         found = descend(
             *self.rows(),
@@ -41,10 +41,9 @@ class WorkingSet:
             tol,
             max_cycles,
             points,
-            states,
             *scratch,
         )
-        return points[0], *found
+        return points[0, : W.size].reshape(W.shape), *found
 
 
 class RowSet(WorkingSet):
@@ -80,7 +79,7 @@ class RowSet(WorkingSet):
         return self.y - np.einsum("jp,jp->p", self.Z[used], each)
 
     def rows(self):
-        return np.empty((0, 0, 0)), self.Z, self.shared, self.offsets, self.y[None]
+        return self.Z, self.shared, self.offsets, self.y
 
 
 class MatrixSet(WorkingSet):
@@ -101,4 +100,4 @@ class MatrixSet(WorkingSet):
         return self.g - np.einsum("jik,ik->jk", self.G, W) - self.ridge * W
 
     def rows(self):
-        return self.G, np.empty((0, 0)), False, self.loss.offsets, self.g
+        return self.G, False, self.loss.offsets, self.g.ravel()

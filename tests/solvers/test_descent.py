@@ -26,7 +26,7 @@ def test_one_block_is_minimised_exactly(m, seed, spread, flat):
         h[-1], u[-1] = 0.0, 0.0
     alpha = 10.0 ** rng.uniform(-2, 0.5)
     w = u.copy()
-    shrink(w, h, alpha, 10.0 ** rng.uniform(-3, 3))
+    getattr(shrink, "py_func", shrink)(w, h, alpha, 10.0 ** rng.uniform(-3, 3))
     if np.linalg.norm(u) <= alpha:
         assert not w.any()
         return
@@ -90,3 +90,16 @@ def test_optimality_on_random_tables(kind, weighted, seed):
         gap = alpha * norms[used] - np.einsum("kj,kj->j", V, W)[used]
         assert abs(gap).sum() <= 1e-4 * found.objective
         assert not used[2] or not intercept
+
+
+def test_sets_that_crawl_are_left_early():
+    """Where there are too few cycles at the rate of the first ones, and only there."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 8)) + 30 * rng.standard_normal((120, 1))
+    table = plain.long_table(X, X[:, 0] + 30 * rng.standard_normal(120), np.repeat([0, 1], 60))
+    members = make_loss(table, fit_intercept=False, ridge=0.0).working_set(1e-3)
+    members.add(np.arange(8))
+    _, needed, done = members.descend(np.zeros((8, 2)), 0.0, 1e-8, 200_000)
+    assert done and needed > 500
+    _, cycles, done = members.descend(np.zeros((8, 2)), 0.0, 1e-8, 500)
+    assert not done and cycles < 250
