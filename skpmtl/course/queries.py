@@ -351,7 +351,8 @@ class CentreStep(Question):
     closest to what an ascent on the evidence would do. Of scores the steps are those of EM: rows of
     counts may depend on outcomes, as times at risk do, and centred rows alone would be biased.
     Levels are in `level_unit` units, as far as they are apart;
-    0 without a place, where they are not pooled. Weights of scales are those about an earlier
+    0 without a place, where they are not pooled. Slopes are `gain` times their deviations, which
+    are small where they are known to be equal. Weights of scales are those about an earlier
     centre, `near`. Without slopes the whole step is that of the level.
     """
 
@@ -360,6 +361,7 @@ class CentreStep(Question):
     clip_norm: float
     level_unit: float
     with_slopes: bool = True
+    gain: float = 1.0
 
     @property
     def size(self):
@@ -376,7 +378,7 @@ class CentreStep(Question):
     def answer(self, tasks, model):
         level, slopes = tasks.pull(model, model.centre, self.near)
         level = level / self.level_unit if self.level_unit else 0.0 * level
-        both = np.concatenate([level[..., None], slopes], axis=-1)
+        both = np.concatenate([level[..., None], self.gain * slopes], axis=-1)
         return both.reshape(len(both), -1)
 
     def bounded(self, sent):

@@ -70,12 +70,12 @@ def bump(grid, centre, width):
     return normalised(-0.5 * ((np.log2(grid) - centre) / width) ** 2)
 
 
-def candidates(grid, steps=WIDTH):
-    """Log-normal priors about every point of a grid, as wide as so many of its steps.
+def candidates(grid, octaves=None):
+    """Log-normal priors about every point of a grid, of this width or `WIDTH` of its steps.
 
     -> (n, n) log weights, one prior a row
     """
-    width = steps * math.log2(grid[1] / grid[0])
+    width = WIDTH * math.log2(grid[1] / grid[0]) if octaves is None else octaves
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries, tasks
 from skpmtl.course.billboard import HierarchicalBillboard
-from skpmtl.course.curator import N_STEPS, Loop
+from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.plan import STRUCTURES, HierarchicalPlan
@@ -410,12 +410,13 @@ def test_stated_noise_is_how_far_steps_move_a_model_by_it():
     for _ in range(40):
         loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", n, d))
         loop.update(middle=0.0, width=6.0, unit=1.0, n_present=float(n), log_tau=None)
+        loop.rest = 1.0
 
         def release(query, name, mechanism, loop=loop):
             sent = -n * min(query.public["clip_norm"], 1.0) * loop.model.centre * slopes
             return sent + mechanism.noise_std * rng.normal(size=d + 1)
 
-        drive(loop.unit_steps(0.3, True, N_STEPS, 5.0), release)
+        drive(loop.bounded_steps(0.3, True), release)
         found.append(loop.model.centre)
     moved = np.var(found, axis=0)
     assert 0.3 < moved[0] / loop.level_noise < 2.0
@@ -608,11 +609,14 @@ def test_mean_rows_say_levels_about_any_released_centre(epsilon, origin):
     assert errors[1] < 1.1 * errors[0]
 
 
-def test_steps_of_two_shares_are_all_of_them():
+def test_steps_get_shorter_to_the_last():
+    """Those of one share go on where the ones before ended."""
     loop = Loop(HierarchicalPlan(8.0, 1e-5, "replace-one", 500, 4))
     loop.rest, every = 1.0, dict(loop.plan.shares(500.0))["step"]
-    loop.steps, _ = loop.steps_of(every / 3.0, 4)
-    assert loop.steps + loop.steps_of(every * 2.0 / 3.0, 4)[0] == 30
+    first = loop.lengths(every / 3.0, 4)
+    loop.steps = len(first)
+    bounds = np.concatenate([first, loop.lengths(every * 2.0 / 3.0, 4)])
+    assert len(bounds) == 30 and (np.diff(bounds) < 0.0).all() and bounds[-1] > 0.0
 
 
 def test_a_noisy_centre_bounds_spreads_from_below():

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import gammaln, logsumexp
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
-from skpmtl.course.curator import SOFT
+from skpmtl.course.curator import OF_SLOPES
 from skpmtl.task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from skpmtl.task.nested import Subgroups
 from skpmtl.task.priors import candidates
@@ -162,7 +162,7 @@ def test_differences_of_evidence_are_exact_to_a_twentieth(kind, n):
     assert np.abs(np.diff(by_tau[1] - by_tau[0])).max() < 0.05
     grids, even = (KAPPA, ONE, TAU), np.zeros((len(KAPPA), 1, len(TAU)))
     E = posterior(rows_of(kind, X, y), np.eye(2), 0.0, zero, grids, even, tol=0.1)[0][0, :, 0]
-    priors = candidates(KAPPA, SOFT)
+    priors = candidates(KAPPA, OF_SLOPES)
     votes = [logsumexp(logsumexp(one, axis=1)[None] + priors, axis=1) for one in (exact, found)]
     assert np.abs(np.diff(votes[1] - votes[0])).max() < 0.05
     votes = [logsumexp(logsumexp(one, axis=1)[None] + priors, axis=1) for one in (exact, E)]
