@@ -243,6 +243,17 @@ def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
     assert far.any() and (np.abs(p - level[far]) < 0.3 * np.abs(level[far])).all()
 
 
+def test_large_shared_slopes_reach_beyond_own_ranges():
+    """Slopes that explain .96 of the variance, of tasks of one row."""
+    rng, m = np.random.default_rng(0), 400
+    task = np.repeat(np.arange(m), 6)
+    X = rng.normal(size=(len(task), 4))
+    y = X @ [3.0, -4.0, 5.0, 1.0] + rng.normal(size=m)[task] + rng.normal(size=len(task))
+    fit = np.tile(np.arange(6) < 1, m)
+    est = PrivateMTL(epsilon=None).fit(X[fit], y[fit], task=task[fit])
+    assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
+
+
 @pytest.mark.parametrize("of_rows", [True, False])
 def test_other_tasks_tell_whether_a_lone_row_is_noise_or_level(of_rows):
     """Tasks of five rows differ by their noise, or by their levels; others have one row."""
