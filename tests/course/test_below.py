@@ -181,8 +181,7 @@ def test_classes_and_counts_have_effects_below_tasks(loss):
     for rows in frames:
         score = rows["y"] - 20.0  # with normal noise of one
         rows["y"] = score > 0.0 if loss == "classes" else rng.poisson(np.exp(0.5 * score))
-    # At 10 the coarse vote on levels is a fourth of the truth in one draw of eight.
-    one = {"epsilon": 30.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
+    one = {"epsilon": 10.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
     losses, spread = [], 1.7 if loss == "classes" else 0.5  # logit for probit; half of the score
     for factors in (BELOW, None):
         if loss == "classes":
