@@ -10,7 +10,7 @@ from skpmtl.exchange import Population
 from skpmtl.meta import columns
 from skpmtl.meta import plan as plans
 from skpmtl.meta.plan import MetaPlan, poisson_multiplier
-from skpmtl.meta.rules import task_weights
+from skpmtl.meta.rules import course, task_weights
 from skpmtl.privacy import gdp_mu
 from skpmtl.tables.relation import read_relation
 
@@ -294,3 +294,67 @@ def test_many_rates_are_rounded_up_to_a_grid(group, grid, monkeypatch):
     assert (plan.noise_multiplier >= rates).all()
     assert (plan.noise_multiplier <= grid * rates * (1.0 + 1e-9)).all()
     assert len(asked) <= 2 + math.log(rates.max() / rates.min()) / math.log(grid)
+
+
+# --------------------------------------------------------------------------- the rules
+def course_of(mode="task-global", loss="squared", noise=0.05, rows=SIZES, size=4, **settings):
+    given = {"fit_intercept": False, "tasks": range(len(rows))}
+    return course(DPMetaInit(**{**given, **settings}), mode, loss, size, len(rows), noise)
+
+
+def test_rounds_are_of_a_tenth_of_the_tasks_25_to_100():
+    for m, per_round in ((3, 1), (250, 10), (251, 11), (400, 10), (5000, 50)):
+        found = course_of(rows=[10] * m, tasks_per_round="auto")
+        assert found.tasks_per_round == per_round, m
+        assert found.n_rounds == math.ceil(m / per_round)
+    assert course_of(tasks_per_round="all").tasks_per_round == 3
+    assert course_of(tasks_per_round=2, visits=4).n_rounds == 4 * 2
+    assert course_of(tasks_per_round=90).tasks_per_round == 3
+    free = course_of(mode=None, tasks_per_round="auto", visits=2)
+    assert (free.tasks_per_round, free.n_rounds, free.visits) == (3, 40, 40)
+    assert free.inner_steps == 5 and free.meta_rate == 1.0 and free.inner_rate == "own"
+
+
+@pytest.mark.parametrize(
+    ("loss", "bound", "clipped"),
+    [("squared", 1.0, 0.3), ("logistic", 0.25, 0.6), ("multinomial", 0.5, 0.6)],
+)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, intercept):
+    """exp(-2u) + u noise^2 (1 - exp(-2u)) after u powers of e, over a grid of u up to 6."""
+    m, noise, size = 40, 0.02, 5
+    found = course_of(
+        loss=loss, noise=noise, rows=[10] * m, size=size + intercept, fit_intercept=intercept
+    )
+    both = 2 if intercept else 1
+    assert found.inner_rate == pytest.approx(1.0 / (bound * both))
+    curvature = bound * clipped / size
+    scaled = noise * 0.5 * math.sqrt(both) * bound / curvature / math.sqrt(2 * m)
+    u = np.geomspace(0.01, 6.0, 100)
+    error = np.exp(-2 * u) + u * scaled**2 * (1 - np.exp(-2 * u))
+    folds = u[error.argmin()]
+    assert found.least == pytest.approx(error.min())
+    steps = folds / (found.inner_rate * curvature * found.n_rounds)
+    steps = math.ceil(steps)
+    assert found.inner_steps == min(max(steps, 1), 50)
+    reach = found.n_rounds * found.inner_steps * found.inner_rate * curvature
+    assert found.meta_rate == pytest.approx(min(1.0, folds / reach))
+    gained = min(found.meta_rate * reach, 6.0)
+    assert found.gained == pytest.approx(gained)
+    left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
+    assert found.init_error == pytest.approx(left)
+
+
+def test_local_steps_are_fifty_and_go_a_quarter_of_the_way_each():
+    m, noise = 40, 0.3
+    found = course_of(mode="local", noise=noise, rows=[1] * m)
+    scaled = noise / math.sqrt(2 * m)
+    u = np.geomspace(0.01, 6.0, 100)
+    error = np.exp(-2 * u) + u * scaled**2 * (1 - np.exp(-2 * u))
+    assert found.inner_steps == 50 and found.inner_rate == "own"
+    reach = found.n_rounds / 4.0
+    assert found.meta_rate == pytest.approx(min(1.0, u[error.argmin()] / reach))
+    gained = found.meta_rate * reach
+    assert found.gained == pytest.approx(min(gained, 6.0))
+    left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
+    assert found.init_error == pytest.approx(left)
