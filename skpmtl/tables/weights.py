@@ -120,7 +120,7 @@ def with_classes(table, given, classes, limit=np.inf):
     weights = table.counts
     own = class_weights(given, classes, limit)
     if own is not None:
-        return replace(table, weights=weights * own[table.y])
+        return replace(table, weights=np.minimum(weights * own[table.y], LARGEST))
     pairs, C = table.codes * len(classes) + table.y, len(classes)
     mass = np.bincount(pairs, weights, minlength=table.n_tasks * C).reshape(-1, C)
     return replace(table, weights=weights * balanced_shares(mass).ravel()[pairs])
