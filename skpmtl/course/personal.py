@@ -81,9 +81,7 @@ class TaskModels:
         if self.released_scales:
             self.scale = np.broadcast_to(model.column_scale, self.scale.shape)
         self.unit = own_units(self.summaries, model.unit)
-        Z = (self.X - model.column_centre) / self.scale[self.codes]
-        middle = model.middle if model.has_place else 0.0
-        y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
+        Z, y = self._in_units(model)
         rows = TaskRows.of(Z, y, self.offsets, self.counts)
         near_mean = bounded(rows.x_mean) if model.fit_intercept else rows.x_mean
         self.rows = [(rows, np.zeros(len(rows.n)), near_mean)]
@@ -94,6 +92,12 @@ class TaskModels:
                 near = near_mean + (found.x_mean - rows.x_mean)
                 self.rows.append((found, log_root, near))
             self.subgroup_means = self.subgroups.means(np.c_[Z, y], self.table.counts)
+
+    def _in_units(self, model):
+        """Rows and targets in scales and units of their tasks."""
+        middle = model.middle if model.has_place else 0.0
+        y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
+        return (self.X - model.column_centre) / self.scale[self.codes], y
 
     def _place_levels(self, model):
         """The same where slopes are equal: in released units, and the rows are only read."""
@@ -164,9 +168,7 @@ class TaskModels:
 
     def _find_wide(self, model):
         """-> `TaskRows`, log of their weight (m,), mean rows (m, d)"""
-        Z = (self.X - model.column_centre) / self.scale[self.codes]
-        middle = model.middle if model.has_place else 0.0
-        y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
+        Z, y = self._in_units(model)
         own, (level, slopes) = self.rows[0][0], self.around(model, model.centre)
         slopes = np.exp(model.log_components[2]) * np.broadcast_to(slopes, own.x_mean.shape)
         F = Z + (self.near_mean - own.x_mean)[self.codes]

@@ -26,6 +26,7 @@ from skpmtl import (
     stack_tasks,
     wide_to_long,
 )
+from skpmtl._runtime.constraints import defaults_of
 from skpmtl.metrics import task_scores
 from skpmtl.tables.sparse import checked
 from tests.helpers.apart import apart
@@ -260,7 +261,7 @@ CLASSIFIERS = [
     and hasattr(value, "_fit_table")
     and "FedMTL" not in name
     and name != "PrivateFedMTL"
-    and "epsilon" in value._get_param_names()
+    and "epsilon" in defaults_of(value)
 ]
 
 
