@@ -21,12 +21,12 @@ except ImportError:  # before 1.9
         return method
 
 
-__all__ = ["RoundCallbacks", "told"]
+__all__ = ["FOLLOWED", "RoundCallbacks", "told"]
 __dir__ = __all__.copy
 
 
 # What an estimator has that callbacks follow, or that is inside of one that they follow.
-_FOLLOWED = {"_skl_callbacks", "_parent_callback_ctx"}
+FOLLOWED = {"_skl_callbacks", "_parent_callback_ctx"}
 _WITHHELD = ("X", "y", "metadata", "fitted_estimator")
 
 
@@ -77,7 +77,7 @@ class RoundCallbacks(CallbackSupportMixin):
 
 def told(estimator, fit, *args):
     """``fit(*args)``, whose rounds callbacks of the estimator follow; also an error ends them."""
-    followed = _FOLLOWED & vars(estimator).keys() and isinstance(estimator, RoundCallbacks)
+    followed = FOLLOWED & vars(estimator).keys() and isinstance(estimator, RoundCallbacks)
     if followed and not estimator._is_hidden:
         return _told(estimator, fit, *args)
     return fit(*args)
