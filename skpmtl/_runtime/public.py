@@ -16,15 +16,9 @@ class Public:
     ----------
     constraints : dict of str to list
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
-    added : tuple of str
-        Fields that files of earlier versions do not have; they then have their defaults.
-    renamed : dict of str to str
-        Fields by their names in files of earlier versions.
     """
 
     constraints: ClassVar[dict[str, list]] = {}
-    added: ClassVar[tuple[str, ...]] = ()
-    renamed: ClassVar[dict[str, str]] = {}
     known: ClassVar[dict[str, type["Public"]]] = {}  # by name
 
     def __init_subclass__(cls, **kwargs):

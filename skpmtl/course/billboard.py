@@ -58,8 +58,8 @@ class HierarchicalBillboard(OfModels):
         are unlike the others; None: those of all.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids of `skpmtl.task.priors`.
-    wide : float
-        Share of rows with far more noise than the others, see `skpmtl.task.wide`, where it was
+    far : float
+        Share of rows with far more noise than the others, see `skpmtl.task.far`, where it was
         learnt.
     moved : ndarray (4,)
         Octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a budget to
@@ -138,7 +138,7 @@ class HierarchicalBillboard(OfModels):
     own_sigma: np.ndarray | None = None
     own_tau: np.ndarray | None = None
     log_tau: np.ndarray | None = None
-    wide: float = 0.0
+    far: float = 0.0
     moved: np.ndarray | None = None
     log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
@@ -175,11 +175,8 @@ class HierarchicalBillboard(OfModels):
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
-        "wide": [Interval(Real, 0, 1, closed="left")],
+        "far": [Interval(Real, 0, 1, closed="left")],
     }
-    added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio", "origin")
-    added += ("spread", "spread_doubt", "row_variance", "moved", "profiles", "own_sigma", "own_tau")
-    added += ("wide",)
 
     def __post_init__(self):
         d = self.n_features

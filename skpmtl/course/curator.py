@@ -15,10 +15,10 @@ from ..privacy.report import exact_report
 from ..tables.factors import FactorEffects
 from ..task.priors import (
     BEFORE_RATIO,
+    FAR_SHARES,
     KAPPA,
     ODDS,
     RATIO,
-    SHARES,
     WIDTH,
     after,
     at_least,
@@ -466,7 +466,7 @@ class Loop:
         root = model.root if root is None else root
         path = np.zeros((2, 1)) if path is None else path
         related = ALL if centre[..., 1:].any() or centre is model.centre else LEVELS
-        known = centre, root, model.origin, *scales, axis, path, related, model.wide
+        known = centre, root, model.origin, *scales, axis, path, related, model.far
         return queries.Part(*known)
 
     @property
@@ -521,15 +521,15 @@ class Loop:
             for part in self.model.components()
         ]
 
-    def find_wide(self):
+    def find_far(self):
         """Which part of all rows has far more noise than the others."""
         parts = []
-        for j, share in enumerate(SHARES):
-            path = np.full((len(SHARES), len(self.model.sigma)), queries.NEVER)
+        for j, share in enumerate(FAR_SHARES):
+            path = np.full((len(FAR_SHARES), len(self.model.sigma)), queries.NEVER)
             path[j] = self.model.log_sigma
-            parts += [replace(part, wide=share) for part in self.every_part(2, path)]
-        log_weights, *_ = yield from self.vote("wide rows", parts, 0.0)
-        self.update(wide=float(np.exp(log_weights) @ SHARES))
+            parts += [replace(part, far=share) for part in self.every_part(2, path)]
+        log_weights, *_ = yield from self.vote("far rows", parts, 0.0)
+        self.update(far=float(np.exp(log_weights) @ FAR_SHARES))
 
     def find_odd(self):
         """How many tasks are unlike the others in their noise, and in their level.
@@ -776,7 +776,7 @@ class Loop:
             yield from self.errors()
         if not (self.plan.is_private or self.law.of_scores) and self.model.has_place:
             if not (self.slopes_are_equal or self.plan.below):
-                yield from self.find_wide()
+                yield from self.find_far()
             yield from self.find_odd()
 
     def errors(self):

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..tables.table import WrittenRows, blocks_of, differences, row_dots, row_products
 from ..task import priors
+from ..task.far import about_medians, chances, far_rows
 from ..task.nested import (
     LevelEffects,
     RatioPart,
@@ -19,7 +20,6 @@ from ..task.nested import (
 )
 from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
-from ..task.wide import about_medians, chances, wide_rows
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
@@ -53,7 +53,7 @@ class TaskModels:
         self.row_levels = table.levels
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
-        self._wide: tuple = ((),)
+        self._far: tuple = ((),)
         self._deviations = self.products = None
 
     def about(self, public_init):
@@ -125,7 +125,7 @@ class TaskModels:
         self._place(model)
         as_rows = joined or self.constant
         found = self._alike(model, root, joined, as_rows)
-        return self._with_wide(found, model, root, joined, as_rows) if model.wide else found
+        return self._with_far(found, model, root, joined, as_rows) if model.far else found
 
     def _alike(self, model, root, joined, as_rows):
         """Of rows that all have the same noise."""
@@ -149,24 +149,24 @@ class TaskModels:
         self._shapes = [(root, seen, found), *self._shapes][:4]
         return found
 
-    def _with_wide(self, parts, model, root, joined, as_rows):
-        """Also with the part of tasks with wide rows, see `skpmtl.task.wide`."""
+    def _with_far(self, parts, model, root, joined, as_rows):
+        """Also with the part of tasks with far rows, see `skpmtl.task.far`."""
         key = *self._placed, model.centre, model.log_components, model.root, model.origin
-        key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.wide)
+        key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.far)
         key = *key, model.related, model.above and model.above.effects
-        if not same(key, self._wide[0]):
-            self._wide = key, self._find_wide(model), []
-        (rows, log_weight, near), shapes = self._wide[1:]
+        if not same(key, self._far[0]):
+            self._far = key, self._find_far(model), []
+        (rows, log_weight, near), shapes = self._far[1:]
         for known, how, found in shapes:
             if how == joined and np.array_equal(known, root):
                 break
         else:
             found = RatioPart(Decomposition(rows, root, near, as_rows), log_weight)
             shapes[:] = [(root, joined, found), *shapes][:4]
-        alike = parts[0].log_root + self.summaries.n * np.log1p(-model.wide)
+        alike = parts[0].log_root + self.summaries.n * np.log1p(-model.far)
         return [parts[0]._replace(log_root=alike), found]
 
-    def _find_wide(self, model):
+    def _find_far(self, model):
         """-> `TaskRows`, log of their weight (m,), mean rows (m, d)"""
         Z, y = self._in_units(model)
         own, (level, slopes) = self.rows[0][0], self.around(model, model.centre)
@@ -177,8 +177,8 @@ class TaskModels:
         kappa = priors.middle(model.log_kappa, model.law.log_kappa, model.kappa)
         variance = kappa * np.sum((F @ model.root) ** 2, axis=1)
         variance += (model.middle_tau**2 * ~about_rows)[self.codes]
-        q = chances(r, model.middle_sigma**2, variance, model.wide)
-        rows, log_weight = wide_rows(Z, y, self.offsets, self.table.counts, *q)
+        q = chances(r, model.middle_sigma**2, variance, model.far)
+        rows, log_weight = far_rows(Z, y, self.offsets, self.table.counts, *q)
         moved = np.where(rows.n[:, None] > 0, rows.x_mean - own.x_mean, 0.0)
         return rows, log_weight, self.near_mean + moved
 

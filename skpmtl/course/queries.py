@@ -705,8 +705,8 @@ class Part(Public):
         Log weights of the cells in every prior of the path; `NEVER` where they are no part of it.
     related : int
         What of the models that follow from covariates counts: `NOTHING`, `LEVELS` or `ALL`.
-    wide : float
-        Share of rows with far more noise than the others, see `skpmtl.task.wide`.
+    far : float
+        Share of rows with far more noise than the others, see `skpmtl.task.far`.
     """
 
     centre: np.ndarray
@@ -718,12 +718,12 @@ class Part(Public):
     axis: int
     path: np.ndarray
     related: int = ALL
-    wide: float = 0.0
+    far: float = 0.0
 
     constraints = {
         "axis": [Interval(Integral, 0, 4, closed="both")],
         "related": [Interval(Integral, NOTHING, ALL, closed="both")],
-        "wide": [Interval(Real, 0, 1, closed="left")],
+        "far": [Interval(Real, 0, 1, closed="left")],
     }
 
     def declared(self, d, loss="squared", n_classes=0):
@@ -745,7 +745,7 @@ class Part(Public):
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)
         scales = scales.possible()
-        model = replace(model, origin=self.origin, wide=self.wide)
+        model = replace(model, origin=self.origin, far=self.far)
         if not self.axis:  # outlying scales of few tasks move no vote
             scales = scales.likely()
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)

@@ -29,10 +29,8 @@ from ..tables.ids import listed
 from .billboard import Billboard, Public
 
 __all__ = ["pack", "unpack"]
-FORMAT = 2
+FORMAT = 3
 LARGEST = 1e100  # number that means anything; squares and products of such are finite
-# Billboards of models that this version has no longer.
-_GONE = ("GroupBillboard", "PooledBillboard", "PriorBillboard", "StructureBillboard")
 MOST_STEPS = 1_000_000  # that a billboard may ask of a task
 # Types of arrays, as a file has them.
 _DTYPES = ("<f8", "<i8", "|b1")
@@ -210,8 +208,8 @@ def parse(text, keys):
         raise ValueError("it is not a billboard of skpmtl")
     if tree["format"] != FORMAT:
         raise ValueError(
-            f"it has format {tree['format']!r}, and skpmtl {__version__} reads {FORMAT}: use the "
-            f"version that wrote it ({tree.get('package', 'unknown')})"
+            f"it has format {tree['format']!r}, and skpmtl {__version__} reads {FORMAT}: fit "
+            f"again, or use the version that wrote it ({tree.get('package', 'unknown')})"
         )
     if sorted(tree) != sorted(keys):
         raise ValueError(f"its keys are {listed(sorted(tree), 20)}, not {listed(keys, 20)}")
@@ -269,16 +267,9 @@ def _key(key):
 
 def _decode_object(name, content, arrays):
     kind = written_type(name)
-    if kind is None and name in _GONE:
-        raise ValueError(
-            f"{name} is of a model that skpmtl {__version__} has no longer: the estimator must be "
-            "fitted again"
-        )
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    content = {kind.renamed.get(key, key): item for key, item in content.items()}
-    odd = set(content) ^ {item.name for item in fields(kind)}
-    odd = sorted(odd - (set(kind.added) - set(content)))
+    odd = sorted(set(content) ^ {item.name for item in fields(kind)})
     if odd:
         raise ValueError(f"the fields {listed(odd)} of {name} are unknown, or missing")
     state = {key: decode(item, arrays) for key, item in content.items()}

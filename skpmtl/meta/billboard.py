@@ -73,12 +73,6 @@ class MetaBillboard(Billboard):
     relation: Relation | None = None
     row_noise: np.ndarray | None = None
 
-    renamed = {
-        "doubt": "init_error",
-        "frame": "scaling",
-        "middle": "target_offset",
-        "start": "public_init",
-    }
     constraints = {
         "loss": [StrOptions({"squared", "logistic", "multinomial"})],
         "refine": [StrOptions({"prox", "sgd"})],

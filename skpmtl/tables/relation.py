@@ -83,8 +83,6 @@ class Relation(Public):
     chosen: list
     n_given: int
 
-    renamed = {"facts": "covariates"}
-
     @property
     def rank(self):
         """Number r of columns."""

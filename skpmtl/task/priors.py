@@ -45,7 +45,7 @@ ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlik
 # or outliers, without a budget, were .90 of those with `ODD`, the worst 1.02 and the best .35.
 ODDS = 0.0025, 0.01, 0.05, 0.2
 # What part of the rows may have far more noise than the others, as likely each.
-SHARES = 0.0, 0.001, 0.005, 0.02, 0.1
+FAR_SHARES = 0.0, 0.001, 0.005, 0.02, 0.1
 # Octaves by which the spread of slopes and of the level and the noise of a task may be larger
 # together, as those of large farms are among small ones, and what multiplies shared slopes there,
 # in the task's own scales of columns. All have `ODD` squared. Slopes 2^5 times as large had errors

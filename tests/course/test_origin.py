@@ -66,7 +66,7 @@ def test_scores_are_derivatives_of_the_evidence():
     """Of the origin, and of the centre about one, by central differences."""
     X, y, task = table(0.5, 12, 5)
     board = PrivateMTL(epsilon=None).fit(X, y, task=task).billboard_
-    board = replace(board, origin=np.array([0.4, -1.1]), wide=0.0)
+    board = replace(board, origin=np.array([0.4, -1.1]), far=0.0)
     tasks, step = TaskModels(read_training(PrivateMTL(), X, y, task)[0]), 1e-4
 
     def evidence(model):

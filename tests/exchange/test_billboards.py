@@ -283,19 +283,6 @@ def written(tmp_path):
     return path, json.loads(arrays.pop("header").tobytes()), arrays
 
 
-def test_files_before_fields_were_added_are_read(written):
-    path, header, arrays = written
-    added = {"centre_noise", "factors", "moved"}
-    fields = header["board"]["fields"]
-    assert added <= fields.keys()
-    header["board"]["fields"] = {name: fields[name] for name in fields.keys() - added}
-    del arrays["board.centre_noise"], arrays["board.moved"]
-    rewrite(path, header, arrays)
-    there = load_billboard(path)
-    assert there.billboard_.factors == [] and not there.billboard_.centre_noise.any()
-    assert there.mean_coef_.shape == (4,)
-
-
 def refused(path, message):
     with pytest.raises(ValueError, match=message) as caught:
         load_billboard(path)
@@ -370,7 +357,7 @@ def test_from_billboard():
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("format",), 1, r"format 1, and skpmtl .* reads 2: use the version that .* \(skpmtl"),
+        (("format",), 2, r"format 2, and skpmtl .* reads 3: fit again, or use .* \(skpmtl"),
         (("format",), None, "not a billboard of skpmtl"),
         (("extra",), 1, "its keys are"),
         (("params",), None, "its keys are"),

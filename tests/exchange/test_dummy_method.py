@@ -1,7 +1,5 @@
 """A method that nothing knows is fitted and federated like others; the contract does the rest."""
 
-import json
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -103,9 +101,3 @@ def test_sites(rows, tmp_path):
         ):
             with pytest.raises(Refusal, match=message):
                 early.answer(0, name, public, early.positions, "run")
-
-
-def test_billboards_of_models_that_are_gone_name_the_remedy():
-    text = json.dumps({"board": {"object": "StructureBillboard", "fields": {}}, "format": 2})
-    with pytest.raises(ValueError, match="StructureBillboard.*must be fitted again"):
-        unpack(text, {})

@@ -1,15 +1,15 @@
 """Rows of a task with far more noise than the others.
 
 The noise of a row has the spread s sigma, where s is 1, or with probability p, for all alike, one
-of `WIDE`. With probabilities q_is of what s may be for row i, by the distance r_i of the row from
-the centre of all tasks, the rows of a task have the evidence
+of `NOISIER`. With probabilities q_is of what s may be for row i, by the distance r_i of the row
+from the centre of all tasks, the rows of a task have the evidence
 
     log p(y) >= log p(y | u) + sum_is q_is (log p_s - log q_is - log s),    u_i = sum_s q_is / s^2,
 
 where rows count u_i times (Jensen's inequality, as in Neal and Hinton, "A view of the EM algorithm
 that justifies incremental, sparse, and other variants", 1998). It is that of a second part of the
 mixture that a task takes by its own evidence, beside that of rows which are all alike, so that a
-row far from all others may be noise, level or slopes. A task of which no row is likely to be wide
+row far from all others may be noise, level or slopes. A task of which no row is likely to be far
 has no such part.
 """
 
@@ -18,18 +18,18 @@ import numpy as np
 from .posterior import TaskRows
 from .priors import NEVER
 
-WIDE = 4.0 ** np.arange(1, 6)
+NOISIER = 4.0 ** np.arange(1, 6)
 _FEW = 3  # rows, from which on their median is the level
-_LEAST = 1e-3  # probability of a wide row in a task that is worth a second part
+_LEAST = 1e-3  # probability of a far row in a task that is worth a second part
 
 
 def chances(r, of_row, variance, share):
-    """q (N, 1 + len(WIDE)), the first of which is of s = 1, and log p_s.
+    """q (N, 1 + len(NOISIER)), the first of which is of s = 1, and log p_s.
 
     For distances r (N,) that have the variance `of_row` s^2 + `variance` (N,).
     """
-    before = np.log(np.append(1.0 - share, np.full(len(WIDE), share / len(WIDE))))
-    spread = of_row * np.append(1.0, WIDE**2) + variance[:, None]
+    before = np.log(np.append(1.0 - share, np.full(len(NOISIER), share / len(NOISIER))))
+    spread = of_row * np.append(1.0, NOISIER**2) + variance[:, None]
     logs = before - 0.5 * (np.log(spread) + r[:, None] ** 2 / spread)
     q = np.exp(logs - logs.max(axis=1, keepdims=True))
     return q / q.sum(axis=1, keepdims=True), before
@@ -48,16 +48,16 @@ def about_medians(r, offsets, counts, n):
     return r - middle[codes], some
 
 
-def wide_rows(X, y, offsets, counts, q, before):
-    """The part of tasks with wide rows. -> `TaskRows`, log of its weight (m,)"""
+def far_rows(X, y, offsets, counts, q, before):
+    """The part of tasks with far rows. -> `TaskRows`, log of its weight (m,)"""
     sizes, m = np.diff(offsets), len(offsets) - 1
     codes = np.repeat(np.arange(m), sizes)
-    log_s = np.log(np.append(1.0, WIDE))
+    log_s = np.log(np.append(1.0, NOISIER))
 
     def sums(values):
         return np.bincount(codes, counts * values, minlength=m)
 
-    every = np.exp(sums(np.log(np.maximum(q[:, 0], 1e-300))))  # no row is wide
+    every = np.exp(sums(np.log(np.maximum(q[:, 0], 1e-300))))  # no row is far
     there = every < 1.0 - _LEAST
     u = counts * (q @ np.exp(-2.0 * log_s))
     known = there[codes]
