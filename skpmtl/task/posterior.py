@@ -28,19 +28,16 @@ on which other tasks there are.
 
 from copy import copy
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log as log_of
 
 import numpy as np
 
-from .._kernels.elementary import exp
-from .._kernels.passes import combine, scores
 from .._runtime.jit import njit
+from .._runtime.registers import WIDE, chosen, exp, larger, log, row, set_row, sqrt, wide
 from ..tables.table import row_dots, row_products
 
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
-_LOG_MOST = 660.0  # of a product before its logarithm is taken
 _LOST = 1e-280  # of a sum of weights, which may have lost digits
-_ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they are
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
 
 
@@ -269,10 +266,12 @@ class Decomposition:
         return found
 
     def _scores(self, vectors, some=slice(None)):
-        """Rows of these tasks times the vector of their task, (sum k,)."""
-        out, (first, last, _) = np.zeros(len(self.y)), some.indices(len(self.rows.n))
-        starts = self.rows.starts[first : last + 1]
-        scores(self.X, _ALL, False, starts, np.ascontiguousarray(vectors), out)
+        """Rows of these tasks times the vector of all, or of their task, (sum k,)."""
+        out, starts, (first, last, _) = self.y * 0.0, self.rows.starts, some.indices(len(self.x0))
+        rows = slice(starts[first], starts[last])
+        if vectors.ndim == 2:
+            vectors = np.repeat(vectors, np.diff(starts[first : last + 1]), axis=0)
+        out[rows] = row_dots(self.X[rows], vectors)
         return out
 
     def _centred(self, level, slopes, some=slice(None)):
@@ -280,7 +279,7 @@ class Decomposition:
         means."""
         rows, (first, last, _) = self.rows, some.indices(len(self.rows.n))
         x_mean, rest = self.x_mean[some], self.rows.rest_about(slopes)
-        slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
+        slopes = np.asarray(slopes, dtype=float)
         r0 = rows.y_mean[some] - level - row_dots(x_mean, slopes)
         both = np.stack([self.y - self._scores(slopes, some), self.h])
         of_rows = (part[some] for part in (rows.n, rows.dof))
@@ -295,9 +294,9 @@ _BLOCK = 1024  # tasks of which these are kept at once
 
 
 def _cells(scales, by=None):
-    """Arguments of the kernel: all theta; of all pairs of kappa and sigma, sorted by the grid `by`,
-    sigma^2, its inverse and logarithm, log weights, and which theta; tau^2, ascending, and weights;
-    whether evidence is by tau; the size of the grid `by`, of which None is one cell.
+    """All theta; of all pairs of kappa and sigma, sorted by the grid `by`, sigma^2, its inverse and
+    logarithm, log weights, and which theta; tau^2, ascending, and weights (T, 2); whether evidence
+    is by tau; the size of the grid `by`, of which None is one cell.
     """
     kappa, s2 = np.meshgrid(scales.kappa, scales.sigma**2, indexing="ij")
     logs = scales.log_kappa[:, None] + scales.log_sigma
@@ -305,25 +304,18 @@ def _cells(scales, by=None):
         kappa, s2, logs = kappa.T, s2.T, logs.T
     theta, at = np.unique(kappa / s2, return_inverse=True)
     cells = np.stack([s2, 1.0 / s2, np.log(s2), logs]).reshape(4, -1)
-    tau = np.stack([scales.tau**2, np.exp(scales.log_tau)])
-    size = 1 if by is None else len(getattr(scales, by))
-    return theta, cells, at.ravel(), tau, by == "tau", size
-
-
-def _scratch(theta, cells, size, by_tau):
-    """Work space of the kernel: of all theta, of all pairs, of which are live, and of cells."""
-    P, n_cells = cells.shape[1], 1 if by_tau else size
-    ends = np.arange(n_cells + 1) * (P // n_cells)
-    return np.empty((8, len(theta))), np.empty((9, P)), np.arange(P), ends, np.empty(n_cells)
+    tau = np.stack([scales.tau**2, np.exp(scales.log_tau)], axis=1)
+    return theta, cells, at.ravel(), tau, by == "tau", 1 if by is None else len(getattr(scales, by))
 
 
 def _evidence(dec, level, slopes, scales, by=None):
     *cells, size = _cells(scales, by)
-    found, no_sums = np.zeros((len(dec.rows.n), size)), np.zeros((0, 0, 0))
-    theta, pairs, *_, by_tau = cells
-    scratch = _scratch(theta, pairs, size, by_tau)
-    given = *dec._centred(level, slopes), *cells, *scratch
-    _posterior(*given, found, no_sums)
+    starts, *known, of_tasks = dec._centred(level, slopes)
+    found = np.zeros((len(of_tasks), size))
+    for first in range(0, len(found), _BLOCK):
+        last = first + _BLOCK
+        own = starts[first : last + 1], *known, of_tasks[first:last]
+        _posterior(*own, *cells, found[first:last], None)
     return found
 
 
@@ -332,15 +324,37 @@ def _known(dec, level, slopes, scales, some=slice(None)):
 
     -> slice of them, log evidence (m,), all theta, sums (10, m, R)
     """
-    *cells, size = _cells(scales)
+    *cells, _ = _cells(scales)
     starts, values, both, of_tasks = dec._centred(level, slopes, some)
-    given = *cells, *_scratch(*cells[:2], size, False)
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
         total, sums = np.zeros((len(own), 1)), np.zeros((10, len(own), len(cells[0])))
-        _posterior(starts[first : first + len(own) + 1], values, both, own, *given, total, sums)
+        _posterior(starts[first : first + len(own) + 1], values, both, own, *cells, total, sums)
         yield block, total[:, 0], cells[0], sums
+
+
+def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, out, sums):
+    """Log evidence of every task by cells of one grid, and sums over the weights of all cells."""
+    sizes, here = np.diff(starts), slice(starts[0], starts[-1])
+    known = np.flatnonzero(of_tasks[:, 2] > 0.0)
+    known = known[np.argsort(sizes[known], kind="stable")]
+    blocks = -(-len(known) // WIDE), WIDE  # 16 tasks side by side, of numbers of rows that are near
+    tasks = np.resize(known, blocks)
+    sizes, i = sizes[tasks], np.arange(sizes.max(initial=0))[:, None, None]
+    at_rows = np.where(i < sizes, starts[tasks] - starts[0] + i, -1)
+    rows = np.stack([np.append(x[here], 0.0)[at_rows] for x in (values, *both)], axis=2)
+    given = rows.transpose(1, 0, 2, 3), of_tasks[tasks].transpose(0, 2, 1)
+    rows, own = map(np.ascontiguousarray, given)
+    shape, R, P = 10 * (sums is not None), len(theta), len(at)
+    found, into = np.zeros((blocks[0], out.shape[1], WIDE)), np.zeros((blocks[0], shape, R, WIDE))
+    grids = theta, cells, at, tau, by_tau
+    work = np.empty((4, R, WIDE)), np.empty((P, WIDE)), np.empty(WIDE)
+    _over_cells(rows, sizes.max(axis=1), own, *grids, *work, found, into)
+    out[known] = found.swapaxes(1, 2).reshape(-1, out.shape[1])[: len(known)]
+    if sums is not None:
+        into[:, 2:] /= into[:, ONE, None].sum(axis=2, keepdims=True)
+        sums[:, known] = into.transpose(1, 0, 3, 2).reshape(shape, -1, R)[:, : len(known)]
 
 
 def log_evidence(dec, level, slopes, scales):
@@ -429,10 +443,10 @@ def moved(dec, known, level, slopes):
 
 def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
-    starts, vectors = dec.rows.starts, np.broadcast_to(np.asarray(centre, float), dec.x_mean.shape)
-    r, c, out = dec.y - dec._scores(vectors), np.empty(len(dec.y)), np.empty(dec.x_mean.shape)
-    _slopes(starts, dec.values, r, dec.h, theta, weights, np.empty((3, len(theta))), c)
-    combine(dec.X, _ALL, False, starts, c, np.ones(len(out)), out)
+    out = np.zeros(dec.x_mean.shape)
+    centre = np.array(np.broadcast_to(centre, out.shape), dtype=float, order="C")
+    known = dec.rows.starts, dec.X, dec.y, dec.h, dec.values, centre, theta, weights
+    _slopes(*known, np.empty((3, len(theta))), out)
     out += near[:, None] * dec.x0
     return row_products(out, dec.shape)
 
@@ -602,169 +616,99 @@ def _products(X, y, counts, offsets, x_mean, y_mean, units, out, f):
                     out[t, 1 + j, 1 + q] += a * f[q]
 
 
-# Of several arrays that one loop writes, the compiler does not see that they are apart, and works
-# number by number: loops here write one. Arrays of work space come from outside and are taken from
-# others by an index: kernels that make arrays, or unpack them, which loses that their numbers lie
-# side by side, take longer to compile and to run.
 @njit
-def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_tau):
-    """Of means with variances v + tau^2 and -e^2 / 2 = `half`: sums over tau of density, over that
-    at the largest tau, of which the exponent is `least`, and with `moments` those with one and two
-    factors u = 1 / (v + tau^2). Into `by_tau` sums over means, with their weights."""
-    for q in range(len(v)):
-        m0[q], m1[q], m2[q] = 0.0, 0.0, 0.0
-    for j in range(tau.shape[1]):
-        t2, w = tau[0, j], tau[1, j]
-        for q in range(len(v)):
-            u[q] = 1.0 / (v[q] + t2)
-            density[q] = w * sqrt(u[q]) * exp(max(half[q] * u[q] - least[q], -700.0))
-        for q in range(len(v)):
-            m0[q] += density[q]
-        if moments:
-            for q in range(len(v)):
-                m1[q] += density[q] * u[q]
-            for q in range(len(v)):
-                m2[q] += density[q] * u[q] * u[q]
-        if len(by_tau) > 0:
-            s = 0.0
-            for q in range(len(v)):
-                s += weight[q] * density[q]
-            by_tau[j] = s
-
-
-@njit
-def _posterior(
-    starts,
-    values,
-    both,
-    of_tasks,
-    theta,
-    cells,
-    at,
-    tau,
-    by_tau,
-    of_theta,
-    of_pairs,
-    live,
-    ends,
-    top,
-    out,
-    sums,
+def _over_cells(
+    rows, sizes, tasks, theta, cells, at, tau, by_tau, of_theta, of_pairs, buffer, out, sums
 ):
-    """Log evidence of every task by cells of one grid, and sums over the weights of all cells."""
-    R, P, n_cells = len(theta), cells.shape[1], len(top)
-    s2, by_s2, log_s2, logs = cells[0], cells[1], cells[2], cells[3]
-    logdet, rr, rh, hh = of_theta[0], of_theta[1], of_theta[2], of_theta[3]
-    product, e, c, F = of_theta[4], of_theta[5], of_theta[6], of_theta[7]
-    v, half, least, weight = of_pairs[0], of_pairs[1], of_pairs[2], of_pairs[3]
-    u, density, m0, m1, m2 = of_pairs[4], of_pairs[5], of_pairs[6], of_pairs[7], of_pairs[8]
-    near, far = tau[0, 0], tau[0, -1]
-    for t in range(len(of_tasks)):
-        b2, r0, n, dof, rest = of_tasks[t]
-        if n == 0.0:
-            continue
-        lo, k = starts[t], starts[t + 1] - starts[t]
-        for j in range(R):
-            logdet[j], rr[j], rh[j], hh[j], product[j] = 0.0, 0.0, 0.0, 0.0, 1.0
-        at_once = k
-        if k > 0:
-            at_once = max(int(_LOG_MOST / log(2.0 + theta[R - 1] * values[lo + k - 1])), 1)
-        for i in range(k):
-            x, y, z = values[lo + i], both[0, lo + i], both[1, lo + i]
-            for j in range(R):
-                F[j] = 1.0 / (1.0 + theta[j] * x)
-            for j in range(R):
-                product[j] *= F[j]
-            for j in range(R):
-                rr[j] += y * y * F[j]
-            for j in range(R):
-                rh[j] += y * z * F[j]
-            for j in range(R):
-                hh[j] += z * z * F[j]
-            if i % at_once == at_once - 1 or i == k - 1:
-                for j in range(R):
-                    logdet[j] -= log(product[j])
-                    product[j] = 1.0
-        for j in range(R):
-            c[j] = max(theta[j] * (b2 - theta[j] * hh[j]), 0.0) + 1.0 / n
-            e[j] = r0 - theta[j] * rh[j]
-            hh[j] = -0.5 * e[j] * e[j]
-            rr[j] = -0.5 * (rr[j] + rest)
-            logdet[j] = -0.5 * logdet[j]
-        for p in range(P):
-            v[p] = s2[p] * c[at[p]]
-        for p in range(P):
-            half[p] = hh[at[p]]
-        for p in range(P):
-            least[p] = half[p] / (v[p] + far)
-        for p in range(P):
-            j = at[p]
-            weight[p] = logs[p] + logdet[j] + rr[j] * by_s2[p] - 0.5 * dof * log_s2[p] + least[p]
-        # Of one cell, pairs that weigh less are left out, even if their means are where the
-        # density is highest.
-        count = P
-        if n_cells == 1:
-            best, count = 0, 0
-            for p in range(P):
-                if weight[p] > weight[best]:
-                    best = p
-            x, y, z, s = v[best], half[best], least[best], 0.0
-            for j in range(tau.shape[1]):
-                f = 1.0 / (x + tau[0, j])
-                s += tau[1, j] * sqrt(f) * exp(max(y * f - z, -700.0))
-            floor = weight[best] + log(s) - _OUT
-            log_n, log_near = log(n), log(near)
-            for p in range(P):
-                live[count] = p
-                if weight[p] - 0.5 * max(log_s2[p] - log_n, log_near) >= floor:
-                    count += 1
-            for q in range(count):
-                p = live[q]  # never before q
-                v[q], half[q], least[q], weight[q] = v[p], half[p], least[p], weight[p]
-            ends[1] = count
+    """Of 16 tasks at a time, log evidence by cells of one grid, and sums over the weights of all.
+
+    Rows are (B, k, 3, 16): eigenvalues, targets and h; numbers of tasks (B, 5, 16).
+    """
+    n_cells, moments = 1 if by_tau else out.shape[1], sums.shape[1] > 0
+    each, far, log_near = cells.shape[1] // n_cells, tau[-1, 0], log_of(tau[0, 0])
+    for b in range(len(out)):
+        b2, r0, n = row(tasks, b, 0), row(tasks, b, 1), row(tasks, b, 2)
+        dof, rest, log_n = row(tasks, b, 3), row(tasks, b, 4), log(n)
+        for j in range(len(theta)):
+            product, logdet = wide(1.0), wide(0.0)
+            rr, rh, hh = wide(0.0), wide(0.0), wide(0.0)
+            for i in range(sizes[b]):
+                d, y, z = row(rows, b, i, 0), row(rows, b, i, 1), row(rows, b, i, 2)
+                d = 1.0 + theta[j] * d
+                f = 1.0 / d
+                rr = rr + f * y * y
+                rh = rh + f * y * z
+                hh = hh + f * z * z
+                product = product * d
+                if i % 4 == 3 or i == sizes[b] - 1:  # before it is no number any more
+                    logdet = logdet + log(product)
+                    product = wide(1.0)
+            e, c = r0 - theta[j] * rh, larger(theta[j] * (b2 - theta[j] * hh), 0.0) + 1.0 / n
+            set_row(of_theta, 0, j, c)
+            set_row(of_theta, 1, j, -0.5 * e * e)
+            set_row(of_theta, 2, j, -0.5 * logdet)
+            set_row(of_theta, 3, j, -0.5 * (rr + rest))
+            if moments:
+                set_row(sums, b, 0, j, e)
+                set_row(sums, b, 1, j, c)
         for g in range(n_cells):
-            first, last = ends[g], ends[g + 1]
-            top[g] = weight[first]
-            for q in range(first, last):
-                top[g] = max(top[g], weight[q])
-            for q in range(first, last):
-                weight[q] = exp(max(weight[q] - top[g], -700.0))
-        known = v[:count], half[:count], least[:count], weight
-        into = out[t] if by_tau else v[:0]
-        _over_tau(*known, tau, u, density, m0, m1, m2, len(sums) > 0, into)
-        if by_tau:
-            for j in range(out.shape[1]):
-                out[t, j] = top[0] + log(out[t, j])
-            continue
-        total = 0.0
-        for g in range(n_cells):
-            total = 0.0
-            for q in range(ends[g], ends[g + 1]):
-                total += weight[q] * m0[q]
-            out[t, g] = top[g] + log(total)
-        if len(sums) == 0:
-            continue
-        for j in range(R):
-            sums[0, t, j], sums[1, t, j] = e[j], c[j]
-        for q in range(count):
-            j, s = at[live[q]], s2[live[q]]
-            w = weight[q] / total
-            w0, w1, w2 = w * m0[q], w * m1[q] * s, w * m2[q] * s * s
-            sums[2, t, j] += w0 / s
-            sums[3, t, j] += w0
-            sums[4, t, j] += w0 * s
-            sums[5, t, j] += w1 / s
-            sums[6, t, j] += w1
-            sums[7, t, j] += w1 * s
-            sums[8, t, j] += w2
-            sums[9, t, j] += w2 / s
+            top, floor, total = wide(-1e300), wide(-1e300), wide(0.0)
+            for p in range(g * each, (g + 1) * each):
+                j = at[p]
+                v, half = cells[0, p] * row(of_theta, 0, j) + far, row(of_theta, 1, j)
+                w = row(of_theta, 2, j) + row(of_theta, 3, j) * cells[1, p] + half / v
+                w = w + cells[3, p] - 0.5 * cells[2, p] * dof
+                set_row(of_pairs, p, w)
+                top = larger(top, w)
+                floor = larger(floor, w - 0.5 * log(v))
+            # Pairs that weigh less than the best does at the largest tau are left out, even if
+            # their means are where the density is highest.
+            floor = floor + (log_of(tau[-1, 1]) - _OUT)
+            for p in range(g * each, (g + 1) * each):
+                j, s, w = at[p], cells[0, p], row(of_pairs, p)
+                live = w - 0.5 * larger(cells[2, p] - log_n, log_near) - floor
+                set_row(buffer, live)
+                some = False
+                for t in range(len(buffer)):
+                    some = some or buffer[t] > 0.0
+                if not some:
+                    continue
+                v, half = s * row(of_theta, 0, j), row(of_theta, 1, j)
+                least = half / (v + far) - w + top
+                one, by_u, by_uu = wide(0.0), wide(0.0), wide(0.0)
+                for t in range(len(tau)):
+                    u = 1.0 / (v + tau[t, 0])
+                    f = tau[t, 1] * sqrt(u) * exp(larger(half * u - least, -700.0))
+                    one = one + f
+                    if moments:
+                        by_u = by_u + f * u
+                        by_uu = by_uu + f * u * u
+                    if by_tau:
+                        set_row(out, b, t, row(out, b, t) + chosen(live, f, 0.0))
+                one = chosen(live, one, 0.0)
+                total = total + one
+                if moments:
+                    by_u, by_uu = chosen(live, by_u, 0.0) * s, chosen(live, by_uu, 0.0) * s
+                    set_row(sums, b, 2, j, row(sums, b, 2, j) + one / s)
+                    set_row(sums, b, 3, j, row(sums, b, 3, j) + one)
+                    set_row(sums, b, 4, j, row(sums, b, 4, j) + one * s)
+                    set_row(sums, b, 5, j, row(sums, b, 5, j) + by_u / s)
+                    set_row(sums, b, 6, j, row(sums, b, 6, j) + by_u)
+                    set_row(sums, b, 7, j, row(sums, b, 7, j) + by_u * s)
+                    set_row(sums, b, 8, j, row(sums, b, 8, j) + by_uu * s)
+                    set_row(sums, b, 9, j, row(sums, b, 9, j) + by_uu)
+            if by_tau:
+                for t in range(len(tau)):
+                    set_row(out, b, t, top + log(larger(row(out, b, t), 1e-300)))
+            else:
+                set_row(out, b, g, top + log(total))
 
 
 @njit
-def _slopes(starts, values, r, h, theta, by_theta, by_kept, out):
-    """V^-1 times residuals and h with their weights by theta, of every task."""
-    kept, of_r, of_h = by_kept[0], by_kept[1], by_kept[2]
-    for t in range(len(starts) - 1):
+def _slopes(starts, X, y, h, values, centre, theta, by_theta, by_kept, out):
+    """X' V^-1 of residuals and of h with their weights by theta, of every task."""
+    kept, of_r, of_h, d = by_kept[0], by_kept[1], by_kept[2], X.shape[1]
+    for t in range(len(out)):
         n_kept = 0
         for j in range(len(theta)):
             if by_theta[0, t, j] != 0.0:
@@ -772,7 +716,10 @@ def _slopes(starts, values, r, h, theta, by_theta, by_kept, out):
                 of_r[n_kept], of_h[n_kept] = by_theta[0, t, j], by_theta[1, t, j]
                 n_kept += 1
         for i in range(starts[t], starts[t + 1]):
-            s = 0.0
+            r, s = y[i], 0.0
+            for j in range(d):
+                r -= X[i, j] * centre[t, j]
             for j in range(n_kept):
-                s += (of_r[j] * r[i] - of_h[j] * h[i]) / (1.0 + kept[j] * values[i])
-            out[i] = s
+                s += (of_r[j] * r - of_h[j] * h[i]) / (1.0 + kept[j] * values[i])
+            for j in range(d):
+                out[t, j] += s * X[i, j]
