@@ -42,7 +42,6 @@ ESTIMATORS = tuple(
         "MPMTLLowRank": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
-        "LocalOnly": ({},),
         "DPMetaInit": ({"epsilon": 1.0},),
     }.items()
     for twin in ("", "Classifier")

@@ -1,12 +1,13 @@
 """Private multi-task learning for people who think in scikit-learn."""
 
 from . import networks as networks  # its billboards can be read from files
+from . import planning, preprocessing, privacy
 from . import reproduction as reproduction  # and these
 from . import survival as survival
 from ._runtime.names import name_methods as _name_methods
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
-from .baselines import LocalOnly, LocalOnlyClassifier, PerTask
+from .baselines import PerTask
 from .clustered import ClusteredMTL, ClusteredMTLClassifier
 from .exchange.files import load_billboard, save_billboard
 from .fedmtl import FedMTLClassifier, FedMTLRegressor
@@ -24,21 +25,18 @@ from .model_protected.paths import (
     MPMTLGroupSparseCV,
     MPMTLLowRankClassifierCV,
     MPMTLLowRankCV,
-    MTLPath,
     mtl_path,
 )
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold, task_train_test_split
 from .pipeline import export_task, personalize
-from .planning import BudgetPlan, plan
+from .planning import plan
 from .preprocessing import TaskImputer, TaskScaler
-from .privacy import LittleFoundWarning, PrivacyLeakWarning
+from .privacy import PrivacyLeakWarning
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 from .tables.convert import expand_trials, stack_tasks, wide_to_long
-from .tables.table import SingleTaskWarning
 
 __all__ = [
-    "BudgetPlan",
     "ClusteredMTL",
     "ClusteredMTLClassifier",
     "FedMTLClassifier",
@@ -46,9 +44,6 @@ __all__ = [
     "DPMetaInit",
     "DPMetaInitClassifier",
     "LeaveTasksOut",
-    "LittleFoundWarning",
-    "LocalOnly",
-    "LocalOnlyClassifier",
     "MPMTLGroupSparse",
     "MPMTLGroupSparseCV",
     "MPMTLGroupSparseClassifier",
@@ -57,7 +52,6 @@ __all__ = [
     "MPMTLLowRankCV",
     "MPMTLLowRankClassifier",
     "MPMTLLowRankClassifierCV",
-    "MTLPath",
     "PerTask",
     "PrivacyLeakWarning",
     "PrivateMTL",
@@ -65,7 +59,6 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
-    "SingleTaskWarning",
     "TaskImputer",
     "TaskScaler",
     "TaskStratifiedKFold",
@@ -86,7 +79,6 @@ __all__ = [
 ]
 
 _MODULES = (
-    "baselines",
     "callbacks",
     "datasets",
     "exchange",
@@ -109,8 +101,9 @@ def __dir__():
 
 
 def __getattr__(name):
-    if name in reproduction.__all__:
-        raise AttributeError(f"{name} is in skpmtl.reproduction, as all methods of papers are.")
+    for module in (planning, preprocessing, privacy, reproduction):
+        if name in module.__all__:
+            raise AttributeError(f"{name} is in {module.__name__}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

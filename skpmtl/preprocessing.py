@@ -42,7 +42,7 @@ from .tables.frames import (
 from .tables.ids import encode_ids, factorize, listed, locate
 from .tables.table import SingleTaskWarning, both, bounded, floats
 
-__all__ = ["TaskImputer", "TaskScaler"]
+__all__ = ["SingleTaskWarning", "TaskImputer", "TaskScaler"]
 __dir__ = __all__.copy
 
 

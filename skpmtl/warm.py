@@ -37,7 +37,8 @@ _SETTINGS = {
 
 def estimators():
     """Instances of all linear estimators, with and without privacy."""
-    for cls in (getattr(skpmtl, name) for name in skpmtl.__all__):
+    alone = skpmtl.reproduction.LocalOnly, skpmtl.reproduction.LocalOnlyClassifier
+    for cls in (*(getattr(skpmtl, name) for name in skpmtl.__all__), *alone):
         if not (inspect.isclass(cls) and issubclass(cls, BaseMTL)):
             continue
         known = inspect.signature(cls).parameters
@@ -91,7 +92,7 @@ def warm():
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
         for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
-        skpmtl.LocalOnly(loss="huber").fit(X, y, task=task)
+        skpmtl.reproduction.LocalOnly(loss="huber").fit(X, y, task=task)
         for given in ({"alpha": 0.1, "epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.MPMTLLowRank(**given, loss="poisson").fit(X, np.exp(y), task=task)
         label = np.arange(2 * _TASKS) % 2

@@ -2,12 +2,14 @@
 
 import ast
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import skpmtl
+from skpmtl.datasets import make_low_rank_tasks
 from tests.helpers.trees import tree
 
 ROOT = Path(skpmtl.__file__).parent
@@ -25,9 +27,9 @@ FLOORS = (
     ("_coefficients", "_display", "_uncertainty", "callbacks"),
     ("base",),
     ("course",),
-    METHODS,
+    (*METHODS, "baselines"),
     ("metrics", "datasets", "mixed_models", "networks", "reproduction", "survival"),
-    ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
+    ("model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards", "planning"),
     ("__init__",),
     ("cli",),
@@ -227,3 +229,18 @@ def test_warnings_name_the_line_of_the_user():
         if isinstance(node, ast.keyword) and node.arg == "stacklevel"
     ]
     assert len(levels) > 9 and {value for _, value in levels} == {"users_line()"}, levels
+
+
+@pytest.mark.parametrize("name, most", [("PrivateMTL", 27), ("DPMetaInit", 31)])
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
+def test_private_fits_enter_few_files(name, most):
+    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)
+    est, found = getattr(skpmtl, name)(tasks=range(12), random_state=0), set()
+    est.fit(X, y, task=task)
+    sys.setprofile(lambda frame, *_: found.add(frame.f_code.co_filename))
+    try:
+        est.fit(X, y, task=task)
+    finally:
+        sys.setprofile(None)
+    found = {path for path in found if Path(path).is_relative_to(ROOT)}
+    assert 10 < len(found) <= most + 1  # one more reads seeds

@@ -15,16 +15,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import cross_validate
 from sklearn.utils import get_tags
 
-from skpmtl import (
-    ClusteredMTL,
-    DPMetaInit,
-    LittleFoundWarning,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-)
+from skpmtl import ClusteredMTL, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.inspection import column_importances
 from skpmtl.model_selection import LeaveTasksOut
+from skpmtl.privacy import LittleFoundWarning
 from skpmtl.privacy.report import PrivacyLeakWarning
 from skpmtl.tables.table import SingleTaskWarning, TaskTable
 from skpmtl.tables.targets import class_targets

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
-from skpmtl.baselines import PerTask
+from skpmtl import PerTask
 from skpmtl.model_selection import TaskStratifiedKFold
 
 

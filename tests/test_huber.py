@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl import LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl.reproduction import LocalOnly
 from skpmtl.solvers.robust import weighted
 from skpmtl.tables.table import TaskTable
 

@@ -14,7 +14,6 @@ from sklearn.metrics import mean_squared_error
 
 from skpmtl import (
     DPMetaInit,
-    LocalOnly,
     MPMTLGroupSparseClassifierCV,
     MPMTLLowRank,
     MPMTLLowRankCV,
@@ -34,6 +33,7 @@ from skpmtl.inspection import (
     TaskRelatednessDisplay,
 )
 from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
+from skpmtl.reproduction import LocalOnly
 from tests.networks import nets
 
 EPSILONS = [10.0, 0.1, 1.0]

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, polygamma
 from sklearn.base import clone
 
-from skpmtl import LocalOnly
 from skpmtl.preprocessing import TaskImputer, TaskScaler
+from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import SingleTaskWarning
 
 

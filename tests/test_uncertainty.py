@@ -7,7 +7,8 @@ from scipy import sparse
 from scipy.stats import t as student_t
 
 import skpmtl
-from skpmtl import DPMetaInit, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl.reproduction import LocalOnly
 
 RANGE = (-15.0, 15.0)
 METHODS = [

@@ -12,8 +12,9 @@ the upload of a task reveals little about any single row.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl import DPMetaInit, LocalOnly
+from skpmtl import DPMetaInit
 from skpmtl.metrics import nmse, task_scores
+from skpmtl.reproduction import LocalOnly
 
 rng = np.random.default_rng(0)
 d = 10

@@ -65,7 +65,8 @@ fig.suptitle("Glyphs (above) and private images")
 # %%
 # Fits over the budget, with and without the start. Fits with the same ``random_state`` share their
 # noise, which is for pictures only.
-from skpmtl import LocalOnlyClassifier, PrivateMeanRegMTLClassifier
+from skpmtl import PrivateMeanRegMTLClassifier
+from skpmtl.reproduction import LocalOnlyClassifier
 
 warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
 public_lists = {"tasks": range(60), "classes": range(10)}

@@ -48,7 +48,8 @@ pupils.head()
 
 # %%
 # The private fit. ``relation=`` is the table of schools; nothing else is new.
-from skpmtl import LocalOnly, PrivateMeanRegMTL
+from skpmtl import PrivateMeanRegMTL
+from skpmtl.reproduction import LocalOnly
 
 est = PrivateMeanRegMTL(
     epsilon=3.0, relation=schools, task_feature="school", tasks=schools.index.tolist()

@@ -1,9 +1,11 @@
 """The algorithms of four papers as their texts have them, with the methods they compare with.
 
 Each paper has a module, which shares nothing with the estimators of ``skpmtl`` but forms of tables,
-the exchange of messages and the accounting of privacy.
+the exchange of messages and the accounting of privacy. `LocalOnly` is the baseline of all of them:
+the model of ``PrivateMTL``, every task alone.
 """
 
+from ..baselines import LocalOnly, LocalOnlyClassifier
 from . import fedmtl as fedmtl
 from . import meta as meta
 from . import mp_mtl as mp_mtl
@@ -24,6 +26,8 @@ from .mp_mtl import (
 from .pmtl import PublishedPMTL, PublishedPMTLClassifier, PublishedPMTLTorchClassifier
 
 __all__ = [
+    "LocalOnly",
+    "LocalOnlyClassifier",
     "PublishedFedMTL",
     "PublishedFedMTLNetwork",
     "PublishedMPMTL",

@@ -5,10 +5,6 @@ import pytest
 
 from benchmarks.peers.exact import Fista
 from benchmarks.problems import instances
-from benchmarks.walk import walk
-from skpmtl.datasets import make_low_rank_tasks
-
-from ..helpers.public import public
 
 QUICK = [problem for problem, _ in instances(quick=True)]
 
@@ -33,11 +29,3 @@ def test_the_peer_is_a_correct_solver(problem):
     assert norm > 0
     assert dual <= 1 + 1e-8
     assert np.vdot(G, W) == pytest.approx(norm, rel=1e-8)
-
-
-@pytest.mark.parametrize("name, most", [("PrivateMTL", 27), ("DPMetaInit", 31)])
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
-def test_private_fits_enter_few_files(name, most):
-    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
-    found = walk(public(name)(tasks=range(12), random_state=0), X, y, task)
-    assert len(found) <= most + 1  # one more reads seeds

@@ -11,13 +11,13 @@ from sklearn.preprocessing import StandardScaler
 from skpmtl import (
     ClusteredMTL,
     DPMetaInit,
-    LocalOnly,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PrivateMeanRegMTL,
     PrivateMTL,
     PrivateMTLClassifier,
 )
+from skpmtl.reproduction import LocalOnly
 from tests.helpers.data import about_one_model
 
 M, D = 6, 3

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMTL
+from skpmtl import DPMetaInit, FedMTLRegressor, MPMTLLowRank, PrivateMTL
+from skpmtl.reproduction import LocalOnly
 from tests.helpers.data import about_one_model
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")

@@ -13,7 +13,6 @@ import skpmtl
 from skpmtl import (
     FedMTLRegressor,
     LeaveTasksOut,
-    LocalOnlyClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
@@ -28,6 +27,7 @@ from skpmtl import (
 )
 from skpmtl._runtime.constraints import defaults_of
 from skpmtl.metrics import task_scores
+from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.sparse import checked
 from tests.helpers.apart import apart
 

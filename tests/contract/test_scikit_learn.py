@@ -42,12 +42,12 @@ SLOW = [  # those whose code is mostly that of another one
     skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1, tol=1e-12),
     skpmtl.MPMTLGroupSparseCV(n_alphas=10),
     skpmtl.MPMTLLowRankClassifier(),
-    skpmtl.LocalOnly(),
-    skpmtl.LocalOnlyClassifier(),
+    skpmtl.reproduction.LocalOnly(),
+    skpmtl.reproduction.LocalOnlyClassifier(),
     skpmtl.PerTask(LogisticRegression()),
 ]
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning"),
+    pytest.mark.filterwarnings("ignore::skpmtl.preprocessing.SingleTaskWarning"),
     pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning"),  # a fixed seed, no lists
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     # of PrivateSearch, which hands on what it was given
@@ -80,7 +80,7 @@ _LEAVES_OUT = (
     skpmtl.PrivateMTL,
     skpmtl.PrivateMTLClassifier,
 )
-_ALONE = (skpmtl.LocalOnly, skpmtl.LocalOnlyClassifier)
+_ALONE = (skpmtl.reproduction.LocalOnly, skpmtl.reproduction.LocalOnlyClassifier)
 
 
 def failures(est):

@@ -83,7 +83,7 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
 @pytest.mark.parametrize(
     "est",
     [
-        skpmtl.LocalOnly(uncertainty=True),
+        skpmtl.reproduction.LocalOnly(uncertainty=True),
         skpmtl.PrivateMeanRegMTL(0.2, epsilon=None),
         skpmtl.PrivateMTL(epsilon=None, uncertainty=True),
         skpmtl.PrivateMTL("groups", epsilon=None, loss="huber", levels="free"),

@@ -2,11 +2,11 @@
 
 import doctest
 import importlib
-import operator
 import re
 import sys
 from functools import partial
 from pathlib import Path
+from pydoc import locate
 
 import docutils.core
 import docutils.nodes
@@ -120,7 +120,7 @@ def test_every_public_name_has_a_page():
     text = (ROOT / "doc" / "api.rst").read_text()
     modules = {module: importlib.import_module(module) for module in PUBLIC}
     names = re.findall(r"^   ([\w.]+)$", text, re.MULTILINE)
-    listed = [operator.attrgetter(name)(skpmtl) for name in names]
+    listed = [locate(f"skpmtl.{name}") for name in names]
     missing = [
         f"{module}.{name}"
         for module in PUBLIC

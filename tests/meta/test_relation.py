@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl import DPMetaInit, LocalOnly
+from skpmtl import DPMetaInit
 from skpmtl.exchange import Population
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import audit
+from skpmtl.reproduction import LocalOnly
 from tests.helpers import data
 from tests.helpers.data import covariates
 

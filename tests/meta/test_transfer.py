@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, LeaveTasksOut, LocalOnly, LocalOnlyClassifier
+from skpmtl import DPMetaInit, DPMetaInitClassifier, LeaveTasksOut
 from skpmtl.metrics import nmse
+from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 TABLE = {"adjacency": "zero-out", "delta": 1e-3}

@@ -132,7 +132,7 @@ def test_correlations_of_many_components_are_in_the_frame_alone():
 
 def test_a_fit_that_found_nothing_has_no_effects_to_read():
     """The middle of the public range is no estimate of an intercept."""
-    with pytest.warns(skpmtl.LittleFoundWarning):
+    with pytest.warns(skpmtl.privacy.LittleFoundWarning):
         fit = skpmtl.mixed("y ~ x + (1 | g)", table(), epsilon=0.1, public=PUBLIC)
     assert fit.params.isna().all() and "there are no estimates" in str(fit.summary())
     assert "there are no estimates" in str(fit.estimator.summary())

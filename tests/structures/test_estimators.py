@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import LocalOnly, PrivateMTL, load_billboard, save_billboard
+from skpmtl import PrivateMTL, load_billboard, save_billboard
+from skpmtl.reproduction import LocalOnly
 from tests.helpers.data import rows_of
 
 KINDS = "low-rank", "sparse", "mean"

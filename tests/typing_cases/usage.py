@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import skpmtl
-from skpmtl import LocalOnly
-from skpmtl.baselines import PerTask
+from skpmtl import PerTask
 from skpmtl.datasets import make_clinics, make_low_rank_tasks
 from skpmtl.exchange import Query, TaskSide
 from skpmtl.inspection import ConvergenceDisplay, PathDisplay
@@ -20,6 +19,7 @@ from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
 from skpmtl.pipeline import personalize
 from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.privacy import PrivacyReport, compose, gdp_epsilon, gdp_mu
+from skpmtl.reproduction import LocalOnly
 from skpmtl.search import PrivateSearch
 from skpmtl.shards import fit_shards
 
@@ -54,7 +54,7 @@ TaskImputer(task_feature="clinic", default={"age": 60.0})
 personalize(est, X, y, task=task)
 assert_type(ConvergenceDisplay.from_estimator(est), ConvergenceDisplay)
 path = skpmtl.mtl_path(X, y, task, alphas=[0.1, 0.01])
-assert_type(path, skpmtl.MTLPath)
+assert_type(path, skpmtl.model_protected.paths.MTLPath)
 assert_type(PathDisplay.from_path(path), PathDisplay)
 assert_type(PrivateSearch(est, {"structure": ["mean"]}, n_trials=1.5).fit(X, y), PrivateSearch)
 assert_type(LocalOnly().fit(X, y), LocalOnly)
