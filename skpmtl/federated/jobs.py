@@ -13,6 +13,7 @@ __all__ = ["run_study", "write_job"]
 
 logger = logging.getLogger("skpmtl")
 _LOOK = 2.0  # seconds between two looks at a job
+_LONGEST = 600.0  # seconds between two jobs
 _MISSES = 5  # looks at a server that does not run a job, until the job is lost
 
 
@@ -70,7 +71,8 @@ def run_study(study, kit, attempts=20, pause=10.0):
     attempts : int, default=20
         Jobs that are submitted at most.
     pause : float, default=10.0
-        Seconds between two tries to reach the server, or to submit.
+        Seconds between two tries to reach the server. The time after a failed job begins with it,
+        and doubles up to ten minutes: what people have to mend takes long.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def run_study(study, kit, attempts=20, pause=10.0):
         api_spec.AuthorizationError,
         api_spec.InvalidJobDefinition,
     )
-    kit, job = Path(kit).resolve(), None
+    kit, job, wait = Path(kit).resolve(), None, pause
     if not (kit / "startup" / "fed_admin.json").exists():
         raise ValueError(f"{kit} is no start-up kit of a user who may submit jobs.")
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +114,8 @@ def run_study(study, kit, attempts=20, pause=10.0):
             if status == "FINISHED:COMPLETED":
                 return True
             attempts, job = attempts - 1, None
-            time.sleep(pause)
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST)
     return False
 
 
