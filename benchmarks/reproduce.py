@@ -34,7 +34,6 @@ def _commands():
     yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
     for name in ("random_shapes", "levels", "alone"):
         yield f"benchmarks.peers.{name} --output {RESULTS / name}.csv", [name]
-    yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
     yield f"benchmarks.accuracy.real {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
@@ -45,8 +44,6 @@ def _commands():
     yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
     errors = RESULTS / "standard_errors.csv"
     yield f"benchmarks.accuracy.standard_errors --output {errors}", ["standard_errors"]
-    yield "benchmarks.outliers", ["outliers"]
-    yield "benchmarks.fedmtl_default", ["fedmtl_default"]
 
 
 COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}
