@@ -1,35 +1,74 @@
 """Gradient steps of all tasks on clipped gradients of single records; dense rows.
 
-The gradient of a record of a linear model is r (x, 1)' with r the derivative of its loss by
-its scores, so that its norm is |r| |(x, 1)|: it is clipped by scaling r, and no gradient of a
-record is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, or
+The gradient of a record of a linear model is r z' with r the derivative of its loss by its scores
+and z = (x, 1), so that its norm is |r| |z|: it is clipped by scaling r, and no gradient of a record
+is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, or
 (n_outputs, n_features) without one; ``loss`` and y are as in `skpmtl._kernels.losses`.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import chosen, larger, log, row, set_row
+from .._runtime.registers import chosen, larger, load, log, row, set_row, splat, store, total
 from .losses import residuals
 
 _LEAST = 2.0**-1022  # a normal number; below it counts as such
 # Rounding may leave a row a few ulp above the bound it was scaled to; this margin covers it.
 MARGIN = 1e-12
 _LONGEST = (1.0 - MARGIN) ** 2  # square of a record that is not shortened
+_SAFE = 1e-200  # least sum of squares whose small parts do not count, if they vanish
 
 
 @njit
-def record_norms(X, intercept, out):
-    """out[i] = |(x_i, 1)|, or |x_i| without intercept; squares neither overflow nor vanish."""
-    for i in range(X.shape[0]):
-        largest = 1.0 if intercept else 0.0
-        for j in range(X.shape[1]):
-            largest = max(largest, abs(float(X[i, j])))
-        total = (1.0 / largest) ** 2 if intercept else 0.0
-        if largest > 0:
-            for j in range(X.shape[1]):
-                total += (float(X[i, j]) / largest) ** 2
-        out[i] = largest * total**0.5
+def record_norms(Z, n, out):
+    """out[i] = |z_i| of the first n rows; squares neither overflow nor vanish.
+
+    A row that is not finite, or whose length is not, becomes zero: no gradient of it would count.
+    """
+    for i in range(n):
+        z, square, largest = Z[i], 0.0, 0.0
+        for j in range(Z.shape[1]):
+            square += z[j] * z[j]
+        if not _SAFE < square < 1.0 / _SAFE:
+            square = 0.0
+            for j in range(Z.shape[1]):
+                largest = max(largest, abs(z[j]))
+            if largest > 0:
+                for j in range(Z.shape[1]):
+                    square += (z[j] / largest) ** 2
+        out[i] = (largest if largest > 0 else 1.0) * square**0.5
+        if not np.isfinite(out[i]):
+            out[i] = 0.0
+            for j in range(Z.shape[1]):
+                z[j] = 0.0
+
+
+@njit
+def scaled_rows(X, rows, shared, first, last, scaling, intercept, Z):
+    """Z[i] = ((x - middle) / unit, 1) of the table rows from `first` on, below `last`.
+
+    Parameters
+    ----------
+    X : (n, d); rows : int64; shared : bool
+        Table row p is X[rows[p]] when `shared`, else X[p], and `rows` is not read.
+    scaling : (2, d), or (2, 0) for rows as they are
+        Middles and units.
+    intercept : bool
+        Without it, there is no 1.
+    Z : (>= last - first, >= d + intercept)
+        What is behind these numbers stays.
+    """
+    d = X.shape[1]
+    for p in range(first, last):
+        x, z = X[rows[p] if shared else p], Z[p - first]
+        if scaling.shape[1] > 0:
+            for j in range(d):
+                z[j] = (x[j] - scaling[0, j]) / scaling[1, j]
+        else:
+            for j in range(d):
+                z[j] = x[j]
+        if intercept:
+            z[d] = 1.0
 
 
 @njit
@@ -37,7 +76,7 @@ def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, ou
     """out[a] = sum over the records of task pick[a] of weights[p] clip(z_p, 1).
 
     z_p = (log |x_p| - before) unit, and 0 where x_p is; a record that is not finite counts as
-    zero. Rows are as those of `clipped_sum`.
+    zero. Rows are as those of `scaled_rows`.
 
     Parameters
     ----------
@@ -74,88 +113,70 @@ def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, ou
 
 
 @njit
-def clipped_sum(
-    X,
-    rows,
-    shared,
-    y,
-    norms,
-    loss,
-    intercept,
-    clip_norm,
-    first,
-    last,
-    stride,
-    mask,
-    W,
-    z,
-    G,
-    weights,
-):
-    """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
+def clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, weights):
+    """G = sum of clip(gradient_i, clip_norm) over the rows i = at[0], ..., at[count - 1].
 
-    below `last`; a gradient that is not finite counts as zero.
+    A gradient that is not finite counts as zero. Four rows are taken at a time.
 
     Parameters
     ----------
-    X : (n, d); rows : int64; shared : bool
-        Table row p is X[rows[p]] when `shared`, else X[p], and `rows` is not read.
-    y : (n_rows,)
-        Targets of the table rows.
+    Z : (n, R)
+        Rows of a task, with a 1 at the end where models have an intercept, and zeros up to a
+        multiple of eight.
+    at : int64
+        Up to a multiple of four, numbers of rows of zeros follow.
+    y, weights : (n_rows,)
+        Targets and weights of all rows, of which those of the task begin at `lo`. Weights are from
+        0 to 1 and multiply what was clipped already: a record adds `clip_norm` at most, whatever
+        its weight is, so that sums with weights have the sensitivity of those without.
     norms : (n,)
-        `record_norms` of X.
+        `record_norms` of Z.
     clip_norm : float
         Infinity does not clip.
-    mask : (last - first,) of uint8, or empty
-        Rows with a 0 are left out; empty takes all.
-    W : (n_outputs, d + intercept)
-    z : (1, n_outputs)
+    W : (n_outputs, R)
+    z, factors : (1, n_outputs), (4, n_outputs)
         Work space.
-    G : (n_outputs, d + intercept)
+    G : (n_outputs, R)
         Result.
-    weights : (n_rows,)
-        From 0 to 1. They multiply what was clipped already: a record adds `clip_norm` at most,
-        whatever its weight is, so that sums with weights have the sensitivity of those without.
     """
-    C, d = W.shape[0], X.shape[1]
+    C, R = W.shape
     limit = clip_norm * (1.0 - MARGIN)
     for c in range(C):
-        for j in range(W.shape[1]):
+        for j in range(R):
             G[c, j] = 0.0
-    for p in range(first, last, stride):
-        if mask.shape[0] > 0 and mask[p - first] == 0:
-            continue
-        i = rows[p] if shared else p
-        x = X[i]
+    for q in range(0, count, 4):
+        i0, i1, i2, i3 = at[q], at[q + 1], at[q + 2], at[q + 3]
         for c in range(C):
-            w = W[c]
-            s = 0.0
-            for j in range(d):
-                s += x[j] * w[j]
-            z[0, c] = s + w[d] if intercept else s
-        residuals(z, y, p, loss)
-        largest = 0.0
-        finite = True
+            s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            for j in range(0, R, 8):
+                w = load(W, c, j)
+                s0, s1 = s0 + w * load(Z, i0, j), s1 + w * load(Z, i1, j)
+                s2, s3 = s2 + w * load(Z, i2, j), s3 + w * load(Z, i3, j)
+            factors[0, c], factors[1, c] = total(s0), total(s1)
+            factors[2, c], factors[3, c] = total(s2), total(s3)
+        for u in range(4):
+            i, finite, largest, square = at[q + u], q + u < count, 0.0, 0.0
+            if finite:
+                for c in range(C):
+                    z[0, c] = factors[u, c]
+                residuals(z, y, lo + i, loss)
+            for c in range(C):
+                if not np.isfinite(z[0, c]):
+                    finite = False
+                largest = max(largest, abs(z[0, c]))
+            for c in range(C):
+                square += (z[0, c] / largest) ** 2
+            norm = largest * square**0.5 * norms[i] if largest > 0.0 else 0.0
+            shrink = limit / norm if norm > limit else 1.0
+            counts = finite and np.isfinite(norm)
+            for c in range(C):
+                factors[u, c] = weights[lo + i] * (shrink * z[0, c]) if counts else 0.0
         for c in range(C):
-            if not np.isfinite(z[0, c]):
-                finite = False
-            largest = max(largest, abs(z[0, c]))
-        if not finite or largest == 0.0:
-            continue
-        square = 0.0
-        for c in range(C):
-            square += (z[0, c] / largest) ** 2
-        norm = largest * square**0.5 * norms[i]
-        if not np.isfinite(norm):
-            continue
-        shrink = limit / norm if norm > limit else 1.0
-        for c in range(C):
-            r = weights[p] * (shrink * z[0, c])
-            g = G[c]
-            for j in range(d):
-                g[j] += r * x[j]
-            if intercept:
-                g[d] += r
+            for j in range(0, R, 8):
+                g = load(G, c, j)
+                g = g + factors[0, c] * load(Z, i0, j) + factors[1, c] * load(Z, i1, j)
+                g = g + factors[2, c] * load(Z, i2, j) + factors[3, c] * load(Z, i3, j)
+                store(G, c, j, g)
 
 
 @njit
@@ -165,7 +186,7 @@ def inner_steps(
     shared,
     offsets,
     y,
-    norms,
+    scaling,
     loss,
     intercept,
     pick,
@@ -188,12 +209,14 @@ def inner_steps(
     """Noisy gradient steps of the tasks `pick` from a start; -> what each would send.
 
     Step t of task k: w <- w - rate[k] / B (S + noise), S the sum of the clipped gradients of a
-    batch. The batch is all n_k rows with B = n_k; or, with n_batches[k] > 1, the rows lo + b,
-    lo + b + n_batches[k], ... with b = (begun + t) mod n_batches[k] and B their number; or, with
+    batch. The batch is all n_k rows with B = n_k; or, with n_batches[k] > 1, the rows b,
+    b + n_batches[k], ... with b = (begun + t) mod n_batches[k] and B their number; or, with
     a `mask`, the marked rows with the constant B = batch_size.
 
     Parameters
     ----------
+    X, rows, shared, scaling
+        As of `scaled_rows`; the rows of a task are scaled once for all of its steps.
     pick : (q,) of int64
         Positions of tasks.
     start : (1, n_outputs, size) or (q, n_outputs, size)
@@ -214,48 +237,36 @@ def inner_steps(
         As of `clipped_sum`. B stays the number of rows, whatever they weigh.
     """
     C, size = start.shape[1:]
-    W = np.empty((C, size))
-    G = np.empty((C, size))
-    z = np.empty((1, C))
+    most = 0
+    for k in pick:
+        most = max(most, offsets[k + 1] - offsets[k])
+    R = (size + 7) // 8 * 8
+    Z, norms, at = np.zeros((most + 1, R)), np.zeros(most + 1), np.empty(most + 4, dtype=np.int64)
+    W, G = np.zeros((C, R)), np.zeros((C, R))
+    z, factors = np.empty((1, C)), np.empty((4, C))
     private = noise.shape[0] > 0
-    everybody = mask[:0]
     for a in range(pick.shape[0]):
         k = pick[a]
-        lo, hi = offsets[k], offsets[k + 1]
-        n = hi - lo
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
+        record_norms(Z, n, norms)
         phi = start[a if start.shape[0] > 1 else 0]
         for c in range(C):
             for j in range(size):
                 W[c, j] = phi[c, j]
         for t in range(n_steps):
-            first, stride, marks = lo, 1, everybody
-            divisor = float(n)
-            if mask.shape[0] > 0:
-                begin = mask_ends[a] + t * n
-                marks = mask[begin : begin + n]
-                divisor = batch_size
-            elif n_batches[k] > 1:
+            first, stride, count = 0, 1, 0
+            if n_batches[k] > 1:
                 stride = n_batches[k]
-                first = lo + (begun + t) % stride
-                divisor = float((hi - first + stride - 1) // stride)
-            clipped_sum(
-                X,
-                rows,
-                shared,
-                y,
-                norms,
-                loss,
-                intercept,
-                clip_norm,
-                first,
-                hi,
-                stride,
-                marks,
-                W,
-                z,
-                G,
-                weights,
-            )
+                first = (begun + t) % stride
+            for i in range(first, n, stride):
+                if mask.shape[0] == 0 or mask[mask_ends[a] + t * n + i] != 0:
+                    at[count] = i
+                    count += 1
+            at[count : count + 4] = most  # a row of zeros
+            divisor = float(count) if mask.shape[0] == 0 else batch_size
+            clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, weights)
             if private:
                 step = noise_step[k]
                 for c in range(C):

@@ -14,7 +14,7 @@ from ..tables.table import row_products
 from ..task.mixture import Posterior
 from .finetune import KnownModel, fine_tuned
 from .rules import LEFT
-from .steps import gradient_steps
+from .steps import Rows
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 # Prior weight of models about a place that no release says, against 1 for an initialisation, and
@@ -199,25 +199,19 @@ class MetaBillboard(Billboard):
             init = row_products(self.relation.rows(tasks), init)
         return [KnownModel(init - self.noisy * (init - self.places[0]), error, 0.0), *places]
 
+    def _rows(self, table):
+        return Rows(table, self.fit_intercept, self.scaling, self.loss)
+
     def personalize(self, table, *, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
         `classes_posterior`: whether models of classes come with their posterior.
         """
-        known = self._known(table.tasks)
+        known, rows = self._known(table.tasks), self._rows(table)
         if self.refine == "sgd":
-            W = gradient_steps(
-                table,
-                self.scaling,
-                self.loss,
-                known[0].models,
-                self.fit_intercept,
-                self.refine_steps,
-                self.refine_learning_rate,
-            )
+            W = rows.models(known[0].models, self.refine_steps, self.refine_learning_rate)
             return Personal(*split_models(unscaled(W, self.scaling), self.fit_intercept))
-        settings = self.fit_intercept, self.scaling
-        W, covariance, _ = fine_tuned(table, known, *settings, spread=classes_posterior)
+        W, covariance, _ = fine_tuned(rows, known, spread=classes_posterior)
         models = split_models(unscaled(W, self.scaling), self.fit_intercept)
         if not classes_posterior:
             return Personal(*models)
@@ -228,9 +222,8 @@ class MetaBillboard(Billboard):
         return Personal(*models, extras)
 
     def posterior(self, table):
-        known = self._known(table.tasks)
-        settings = self.fit_intercept, self.scaling
-        _, covariance, noise = fine_tuned(table, known, *settings, spread=True)
+        known, rows = self._known(table.tasks), self._rows(table)
+        _, covariance, noise = fine_tuned(rows, known, spread=True)
         return Posterior(self._unscaled_covariance(covariance)[:, 0], *noise)
 
     def _unscaled_covariance(self, covariance):

@@ -12,6 +12,7 @@ from itertools import repeat
 
 import numpy as np
 
+from .._kernels.passes import combine
 from .._runtime.threads import cost_blocks, run_blocks
 from ..tables.table import weighted_sum
 from ..task import priors
@@ -27,8 +28,7 @@ from ..task.posterior import (
     log_sum,
     shares_of,
 )
-from ..task.scales import Summaries, own_scales
-from .steps import scaled_part
+from ..task.scales import TINY, Summaries, own_scales
 
 # Variance that slopes add to a score at a row of typical length, in squared units: a grid, and
 # centre and spread of log10 of its prior, for real targets and for classes.
@@ -44,6 +44,7 @@ _UNKNOWN = 64.0  # variance of log2 of the scale of all columns, before any row
 # Numbers of rows that a thread works on at a time. 1 << 17, 18, 19, 20 on a busy machine: .32 .24
 # .23 .22 s for 2,000 tasks x 10 x 200, and 5.3 4.6 4.8 4.6 s for 5,000 x 50 x 50.
 _BLOCK = 1 << 18
+_ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they are
 
 
 @dataclass
@@ -64,19 +65,16 @@ class KnownModel:
     log_weight: float
 
 
-def fine_tuned(table, known, fit_intercept, scaling=None, *, spread=False):
+def fine_tuned(rows, known, *, spread=False):
     """Posterior of the models of the tasks of a table.
 
     A task whose rows overflow stays at the first of `known`, in silence.
 
     Parameters
     ----------
-    table : TaskTable
-        Of dense rows.
+    rows : skpmtl.meta.steps.Rows
     known : list of KnownModel
         Of scaled features, as what is returned.
-    fit_intercept : bool
-    scaling : ndarray (2, n_features) or None
     spread : bool, default=False
         Whether covariances are asked for.
 
@@ -88,6 +86,7 @@ def fine_tuned(table, known, fit_intercept, scaling=None, *, spread=False):
     noise : ndarray (2, n_tasks) or None
         Of real targets: variance of the noise of a row, and its degrees of freedom.
     """
+    table = rows.table
     kind, m, d = ClassTasks if table.n_classes else TargetTasks, table.n_tasks, table.n_features
     models = np.broadcast_to(known[0].models, (m, *known[0].models.shape[-2:])).copy()
     covariance = np.full((m, models.shape[1], d + 1, d + 1), np.inf) if spread else None
@@ -95,7 +94,7 @@ def fine_tuned(table, known, fit_intercept, scaling=None, *, spread=False):
 
     def block(tasks):
         with np.errstate(all="ignore"):
-            found = kind(scaled_part(table, tasks, scaling), fit_intercept, reduced=not spread)
+            found = kind(rows.part(tasks), rows.fit_intercept, reduced=not spread)
             parts = [
                 (np.broadcast_to(one.models, models.shape)[tasks], one.error, one.log_weight)
                 for one in known
@@ -129,6 +128,7 @@ class TasksInUnits:
     Parameters
     ----------
     table : TaskTable
+        Of rows in float64, each once.
     fit_intercept : bool
     reduced : bool
         Whether rows may be written in a basis of their own where they are few: nothing that is
@@ -143,17 +143,14 @@ class TasksInUnits:
     def __init__(self, table, fit_intercept, reduced):
         self.fit_intercept, self.counts, self.offsets = fit_intercept, table.counts, table.offsets
         self.codes = np.repeat(np.arange(table.n_tasks), table.sizes)
-        X = np.array(table.X if table.rows is None else table.X[table.rows], dtype=float)
-        self.good = np.isfinite(self._sums(np.einsum("ij,ij->i", X, X)))
-        X[~self.good[self.codes]] = 0.0
-        self.columns = self._column_units(X)
+        X, n, total = np.array(table.X), table.sizes, self._sums(self.counts)
+        self.columns = self._column_units(X, n, total)
         X /= self.columns[self.codes]
-        self.basis, n = None, table.sizes
+        self.basis = None
         if reduced and 2 * n[0] <= X.shape[1]:
             self.basis = X.reshape(len(n), n[0], -1)
             self.inverse, X = _own_basis(self.basis)
-        total = self._sums(self.counts)
-        mean = self._sums(self.counts[:, None] * X) / total[:, None]
+        mean = self._means(X, total)
         square = self._sums(self.counts * np.einsum("ij,ij->i", X, X)) / total
         if fit_intercept:
             about_mean = square - np.einsum("ij,ij->i", mean, mean)
@@ -172,11 +169,30 @@ class TasksInUnits:
     def _sums(self, values):
         return np.add.reduceat(values, self.offsets[:-1])
 
-    def _column_units(self, X):
-        """Scales of columns (n, d), from each task's own rows, shrunk to equal ones."""
-        summaries = Summaries.of(X, X[:, 0], self.offsets, self.counts)
+    def _means(self, X, total):
+        """Weighted means of the rows of every task, (n, X.shape[1])."""
+        out = np.empty((len(total), X.shape[1]))
+        combine(X, _ALL, False, self.offsets, self.counts, 1.0 / total, out)
+        return out
+
+    def _column_units(self, X, sizes, total):
+        """Scales of columns (n, d), from each task's own rows, shrunk to equal ones.
+
+        Rows of tasks that overflow become zeros.
+        """
+        dof = np.where((sizes > 1) & (total > 1.0), total - 1.0, 1.0)
+        mean = self._means(X, total)
+        rest = X - mean[self.codes]
+        std = self._means(np.multiply(rest, rest, out=rest), dof)
+        del rest
+        self.good = np.isfinite(np.einsum("ij,ij->i", mean, mean) + np.einsum("ij->i", std))
+        if not self.good.all():
+            X[~self.good[self.codes]] = mean[~self.good] = std[~self.good] = 0.0
+        np.sqrt(std, out=std)
+        std[std <= TINY * np.abs(mean)] = 0.0
         if not self.fit_intercept:  # nothing takes up what is constant
-            summaries.x_std = np.hypot(summaries.x_std, summaries.x_mean)
+            std = np.hypot(std, mean)
+        summaries = Summaries(total, mean, std, *[np.zeros(len(total))] * 4)
         return own_scales(summaries, np.ones(X.shape[1]), _UNKNOWN, 0.0, own_unit=True)[0]
 
     def centre(self, models):

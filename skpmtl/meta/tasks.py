@@ -1,5 +1,7 @@
 """The task side of a meta round: inner steps from the initialisation, with the task's own noise."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from .._runtime.threads import cost_blocks
@@ -7,7 +9,7 @@ from ..exchange.protocol import TaskSide
 from ..privacy.mechanisms import clip_rows
 from ..privacy.rng import SeededSource, add_on_grid, replied
 from .columns import sums_of_records
-from .steps import even_weights, own_rates, row_norms, run_inner
+from .steps import Rows, even_weights
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
@@ -27,7 +29,7 @@ class MetaTaskSide(TaskSide):
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
         self.asked = 0  # queries on columns
-        self.fit_intercept, self.table, self.scaling = est.fit_intercept, table, None
+        self.table, self.rows = table, Rows(table, est.fit_intercept, loss=plan.loss)
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
         self.weights = table.counts if public else even_weights(table)
@@ -36,12 +38,9 @@ class MetaTaskSide(TaskSide):
 
     def _scale(self, scaling):
         """Go on with features in these units."""
-        self.scaling, rate = scaling, self.plan.inner_rate
-        self.norms = row_norms(self.table.X, scaling, self.fit_intercept)
-        if isinstance(rate, str):
-            self.rate = own_rates(self.table, scaling, self.plan.loss, self.fit_intercept)
-        else:
-            self.rate = np.full(self.table.n_tasks, float(rate))
+        self.rows, rate = replace(self.rows, scaling=scaling), self.plan.inner_rate
+        own = isinstance(rate, str)
+        self.rate = self.rows.own_rates() if own else np.full(self.table.n_tasks, float(rate))
 
     def answer(self, query):
         """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
@@ -123,7 +122,9 @@ class MetaTaskSide(TaskSide):
         return asked.weights[block, None] * sent["update"] / after
 
     def _sent(self, query):
-        if "scaling" in query.public and not np.array_equal(self.scaling, query.public["scaling"]):
+        if "scaling" in query.public and not np.array_equal(
+            self.rows.scaling, query.public["scaling"]
+        ):
             self._scale(query.public["scaling"])
         init, number = query.public["init"], query.public["round"]
         source, begun = self.source.stream(number), self.plan.steps_before(number)
@@ -191,26 +192,19 @@ class MetaTaskSide(TaskSide):
 
     def _walk(self, block, init, begun, marks, **noise):
         """Inner steps of the tasks of a block. -> how far they lead"""
-        plan, out = self.plan, np.empty((len(block), *init.shape[-2:]))
-        run_inner(
-            self.table,
-            self.scaling,
-            plan.loss,
-            self.fit_intercept,
+        plan = self.plan
+        return self.rows.steps(
             block,
             init,
-            out,
             n_steps=plan.inner_steps,
             begun=begun,
             rate=self.rate,
-            norms=self.norms,
             batch_size=plan.batch_size,
             n_batches=plan.n_batches,
             weights=self.weights,
             **marks,
             **noise,
         )
-        return out
 
     def _clipped(self, sent):
         """Updates of privacy="local", flat, clipped in place."""
@@ -225,7 +219,7 @@ class MetaTaskSide(TaskSide):
         the noisy sum, so that all of its sums are functions of its rows and of the releases.
         """
         plan, sums = self.plan, reply["sums"]
-        out, sent = np.empty(sums.shape), np.empty((1, *init.shape[-2:]))
+        out = np.empty(sums.shape)
         for a, k in enumerate(block):
             n, W = plan.sizes[k], (init if init.ndim == 2 else init[a]).copy()
             batch = np.arange(n) % plan.n_batches[k]
@@ -236,17 +230,11 @@ class MetaTaskSide(TaskSide):
                     begin = reply["marks"]["mask_ends"][a] + t * n
                     marked = reply["marks"]["mask"][begin : begin + n]
                     divisor = plan.batch_size
-                run_inner(
-                    self.table,
-                    self.scaling,
-                    plan.loss,
-                    self.fit_intercept,
+                self.rows.steps(
                     block[a : a + 1],
                     W,
-                    sent,
                     n_steps=1,
                     rate=self.rate,
-                    norms=self.norms,
                     clip_norm=plan.clip_norm,
                     mask=marked.view(np.uint8),
                     mask_ends=np.array([0, n]),

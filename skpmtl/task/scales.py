@@ -16,7 +16,7 @@ _HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about t
 _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
 _OWN = 0.05  # variance of log2 in which the scales of all columns of a task move together
 MOST_VARIANCE = 40.0  # variance of log2 up to which the root mean square of a scale is taken
-_TINY = 1e-9  # a spread below this part of the mean is rounding
+TINY = 1e-9  # a spread below this part of the mean is rounding
 _FAR = 4.0  # octaves: beyond them the grids of noise and slopes end, in units of the release
 
 
@@ -50,8 +50,8 @@ class Summaries:
             if len(own):
                 starts = offsets[own] - offsets[first]
                 found._add(own, X[rows], y[rows], counts[rows], starts, np.diff(offsets)[own])
-        found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
-        found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
+        found.x_std[found.x_std <= TINY * np.abs(found.x_mean)] = 0.0
+        found.y_std[found.y_std <= TINY * np.abs(found.y_mean)] = 0.0
         return found
 
     def _add(self, own, X, y, counts, starts, sizes):
@@ -115,7 +115,7 @@ class Summaries:
             x = np.where(std > 0, x, 0.5)
             known = (self.n > 0) & ((self.n <= 1) | (not single))
             apart = np.abs(self.x_mean - centre) * known[:, None]
-            apart[apart <= _TINY * np.abs(self.x_mean)] = 0.0
+            apart[apart <= TINY * np.abs(self.x_mean)] = 0.0
             std = np.where(std > 0, std, apart)
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         found = np.log2(np.where(std > 0, std, 1.0)) - np.log2(scale) - bias

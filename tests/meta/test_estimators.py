@@ -9,11 +9,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
-from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
+from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms, scaled_rows
 from skpmtl.meta import columns, finetune, steps
 from skpmtl.meta.columns import NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
-from skpmtl.tables.table import TaskTable, read_only
+from skpmtl.tables.table import TaskTable, padded, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
 
@@ -50,31 +50,24 @@ def kernel_sum(
     loss, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None, window=None, weights=None
 ):
     """`clipped_sum` at coef W (C, d) and intercept b (C,)."""
-    X, norms = read_only(X), np.empty(len(X))  # as fits hand it over: compiled once
-    record_norms(X, intercept, norms)
-    model = np.column_stack([W, b]) if intercept else W.copy()
-    G = np.full_like(model, np.nan)
+    n, C, size = len(y), len(W), X.shape[1] + intercept
+    R = padded(size, 8)
+    Z, norms, scaling = np.zeros((n + 1, R)), np.zeros(n + 1), np.empty((2, 0))
     shared = rows is not None
-    first, last, stride = (0, len(y), 1) if window is None else window
-    clipped_sum(
-        X,
-        rows if shared else np.empty(0, dtype=np.int64),
-        shared,
-        y,
-        norms,
-        loss,
-        intercept,
-        clip_norm,
-        first,
-        last,
-        stride,
-        np.empty(0, dtype=np.uint8) if mask is None else mask,
-        model,
-        np.empty((1, len(model))),
-        G,
-        np.ones(len(y)) if weights is None else weights,
-    )
-    return G
+    rows = rows if shared else np.empty(0, dtype=np.int64)
+    X = read_only(X)  # as fits hand it over: compiled once
+    scaled_rows(X, rows, shared, 0, n, scaling, intercept, Z)
+    record_norms(Z, n, norms)
+    model, G = np.zeros((C, R)), np.full((C, R), np.nan)
+    model[:, :size] = np.column_stack([W, b]) if intercept else W
+    at = np.arange(n)[slice(*window)] if window else np.arange(n)
+    at = at if mask is None else at[mask[at] > 0]
+    space = np.empty((1, C)), np.empty((4, C))
+    weights = np.ones(n) if weights is None else weights
+    places = np.append(at, np.full(4, n))
+    clipped_sum(Z, places, len(at), y, norms, 0, loss, clip_norm, model, *space, G, weights)
+    assert not G[:, size:].any()
+    return G[:, :size]
 
 
 def odd_rows(kind, n=40, d=5, seed=3):
