@@ -27,7 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotri
 
+from .._runtime.jit import njit
 from ..tables.table import blocks_of
 from ..task.priors import BEFORE_RATIO, RATIO, after, middle
 from . import profiles
@@ -55,7 +57,8 @@ class LikelihoodStep(Question):
     ratios: np.ndarray
 
     def sums(self, tasks, model):
-        """Log determinant, number of rows, and F' V^-1 F with y behind beta, as one vector."""
+        """Log determinant, number of rows, and F' V^-1 F with y last, its lower half, as one
+        vector."""
         tasks._place(model)
         key = *tasks._placed, model.root, model.origin
         if tasks.products is None or not same(tasks.products[0], key):
@@ -73,63 +76,86 @@ class _Products:
         u = counts * (tasks.unit == model.unit)[codes]
         X = tasks.X - model.column_centre
         y = (tasks.y - model.middle) / model.unit
-        B = np.c_[np.ones(len(y)), X / model.column_scale, y]
+        B = np.c_[np.ones(len(y)), X / model.column_scale]
         moved = tasks.near_mean - tasks.rows[0][0].x_mean
         Z = np.c_[np.ones(len(y)), (X / tasks.scale[codes] + moved[codes]) @ model.root]
-        self.n, F = u.sum(), np.c_[Z, B]
-        q, width = Z.shape[1], F.shape[1]
-        pairs = np.zeros((len(there), q, width))
+        F = sparse.hstack([sparse.csr_array(B), _indicators(tasks, model), y[:, None]], "csr")
+        self.n, self.FF = u.sum(), (F.multiply(u[:, None]).T.tocsr() @ F).toarray()
+        self.ZZ = np.zeros((len(there), Z.shape[1], Z.shape[1]))
         starts = np.append(tasks.offsets[there], len(y))
-        for first, last in blocks_of(starts, q * width):
+        for first, last in blocks_of(starts, Z.shape[1] ** 2):
             some = slice(starts[first], starts[last])
-            both = (u[some, None] * Z[some])[:, :, None] * F[some, None]
-            pairs[first:last] = np.add.reduceat(both, starts[first:last] - starts[first])
-        self.ZZ, self.ZB = pairs[:, :, :q], pairs[:, :, q:]
-        W = _indicators(tasks, model)
-        uW = W.multiply(u[:, None]).tocsr()
-        self.BB, self.WB, self.WW = B.T @ (u[:, None] * B), uW.T @ B, uW.T @ W
-        place = np.searchsorted(there, codes)[:, None] * q + np.arange(q)
-        tall = Z.ravel(), place.ravel(), np.arange(len(y) + 1) * q
-        self.ZW = sparse.csr_array(tall, shape=(len(y), len(there) * q)).T.tocsr() @ uW
+            both = (u[some, None] * Z[some])[:, :, None] * Z[some, None]
+            self.ZZ[first:last] = np.add.reduceat(both, starts[first:last] - starts[first])
+        owner = np.searchsorted(there, codes)
+        self.pairs, of_number = _pairs(owner, F, len(there))
+        self.ZF = _sums(F, u[:, None] * Z, of_number)
         self.classes = None
         if tasks.subgroups is not None:
-            of_row, of_task = tasks.subgroups.of_row, tasks.subgroups.tasks
-            known = u, (of_row, np.arange(len(y)))
-            of_class = sparse.csr_array(known, shape=(len(of_task), len(y)))
-            sizes, ends = of_class.sum(axis=1), np.searchsorted(of_task, there)
-            self.classes = sizes, ends, of_class @ Z, of_class @ B, of_class @ W
+            of_class, of_task = tasks.subgroups.of_row, tasks.subgroups.tasks
+            n, ends = len(of_task), np.searchsorted(of_task, there)
+            sizes = np.bincount(of_class, u, minlength=n)
+            z = np.stack([np.bincount(of_class, u * one, minlength=n) for one in Z.T], axis=1)
+            pairs, at = _pairs(of_class, F, n)
+            to = np.empty(len(pairs[1]), dtype=int)
+            to[at] = of_number
+            self.classes = sizes, ends, z, pairs, _sums(F, u[:, None], at), to
 
     def at(self, tau, kappa, rho):
-        ZZ, ZB, BB, ZW, WB, WW = self.ZZ, self.ZB, self.BB, self.ZW, self.WB, self.WW
-        m, q, p = ZB.shape
-        logdet = 0.0
+        ZZ, ZF, found, logdet = self.ZZ, self.ZF, self.FF.copy(), 0.0
+        m, q, _ = ZZ.shape
         if self.classes is not None:
-            sizes, ends, z, b, w = self.classes
+            sizes, ends, z, pairs, f, to = self.classes
             logdet = np.log1p(rho**2 * sizes).sum()
             part = rho**2 / (1.0 + rho**2 * sizes)
-            less = (part[:, None] * z)[:, :, None] * np.c_[z, b][:, None]
-            less = np.add.reduceat(less, ends)
-            ZZ, ZB = ZZ - less[:, :, :q], ZB - less[:, :, q:]
-            # Rows of z by subgroup, in the columns of their task.
-            owner = np.repeat(np.arange(m), np.diff(np.append(ends, len(z))))
-            place = owner[:, None] * q + np.arange(q)
-            tall = (part[:, None] * z).ravel(), place.ravel(), np.arange(len(z) + 1) * q
-            tall = sparse.csr_array(tall, shape=(len(z), m * q))
-            weighted = w.multiply(part[:, None]).tocsr()
-            ZW, WB, WW = ZW - tall.T @ w, WB - weighted.T @ b, WW - weighted.T @ w
-            BB = BB - b.T @ (part[:, None] * b)
+            less = part[:, None] * z
+            ZZ = ZZ - np.add.reduceat(less[:, :, None] * z[:, None], ends)
+            less = less[pairs[1]] * f
+            ZF = ZF - np.stack([np.bincount(to, one, minlength=len(ZF)) for one in less.T], axis=1)
+            _subtract(found, *pairs, f, part[:, None, None])
         L = np.append(tau, np.full(q - 1, kappa))
         M = np.eye(q) + L[:, None] * ZZ * L
         logdet += np.linalg.slogdet(M)[1].sum()
-        G = L[:, None] * np.linalg.inv(M) * L
-        GZB = G @ ZB
-        blocks = sparse.bsr_array((G, np.arange(m), np.arange(m + 1)), shape=(m * q, m * q))
-        found = np.zeros((p + WW.shape[0],) * 2)
-        found[:p, :p] = BB - ZB.reshape(-1, p).T @ GZB.reshape(-1, p)
-        found[p:, :p] = WB - ZW.T @ GZB.reshape(-1, p)
-        found[:p, p:] = found[p:, :p].T
-        found[p:, p:] = (WW - ZW.T @ (blocks @ ZW)).toarray()
+        _subtract(found, *self.pairs, ZF, L[:, None] * np.linalg.inv(M) * L)
         return np.append([logdet, self.n], found)
+
+
+@njit
+def _subtract(out, order, owner, starts, columns, values, G):
+    """Less the sum over tasks of v_j' G v_k, for columns k <= j that a task has.
+
+    Tasks of one column are taken one after the other, so that its row of `out` stays at hand.
+    """
+    g = np.zeros(values.shape[1])
+    for a in order:
+        t, j = owner[a], columns[a]
+        for i in range(len(g)):
+            g[i] = 0.0
+            for k in range(len(g)):
+                g[i] += G[t, i, k] * values[a, k]
+        for b in range(starts[t], a + 1):
+            s = 0.0
+            for i in range(len(g)):
+                s += g[i] * values[b, i]
+            out[j, columns[b]] -= s
+
+
+def _pairs(owner, F, n):
+    """Which columns the rows of every owner have, and where these are for every number of F.
+
+    -> order of columns, owners, starts (n + 1,) and columns of pairs; of numbers (F.nnz,)
+    """
+    rows, columns = F.nonzero()
+    known, of = np.unique(owner[rows] * F.shape[1] + columns, return_inverse=True)
+    owner, columns = np.divmod(known, F.shape[1])
+    starts = np.searchsorted(owner, np.arange(n + 1))
+    return (np.argsort(columns, kind="stable"), owner, starts, columns), of
+
+
+def _sums(F, values, of):
+    """Sums of products of rows of `values` (N, q) and numbers of F, (n_pairs, q)."""
+    known = F.tocoo()
+    return np.stack([np.bincount(of, known.data * one[known.row]) for one in values.T], axis=1)
 
 
 def _indicators(tasks, model):
@@ -161,21 +187,16 @@ class _Deviance:
         `given`: (k, size), of which sigma follows, if spread k is of this size; behind all spreads
         is sigma. Without, sigma is that of the least deviance.
         """
-        ratios = np.append(spreads[:2], spreads[2] if self.has_below else 0.0)
-        key = tuple(ratios)
-        if key not in self.sums:
-            self.sums = dict([*self.sums.items(), (key, (yield from self._ask(ratios)))][-4:])
-        logdet, n, F = self.sums[key]
+        logdet, n, F = yield from self._ask(spreads)
         p = len(F) - 1 - sum(self.sizes)
         if self.basis is None:  # columns may depend on each other
             values, vectors = np.linalg.eigh(F[:p, :p])
             self.basis = vectors[:, values > _RANK * values[-1]]
         rank = self.basis.shape[1]
         omega = np.repeat(spreads[2 + self.has_below :], self.sizes)
-        others = np.append(np.arange(p), np.arange(p + 1, len(F)))
-        R = _both_sides(F[np.ix_(others, others)], self.basis, omega)
+        R = _both_sides(F[:-1, :-1], self.basis, omega)
         R[np.arange(rank, len(R)), np.arange(rank, len(R))] += 1.0
-        r = np.append(self.basis.T @ F[:p, p], omega * F[p + 1 :, p])
+        r = np.append(self.basis.T @ F[-1, :p], omega * F[-1, p:-1])
         try:
             root = np.linalg.cholesky(R)
         except np.linalg.LinAlgError:  # spreads so far apart that rounding decides
@@ -183,45 +204,70 @@ class _Deviance:
         if not np.isfinite(root).all():
             return np.inf, None
         free = cho_solve((root, True), r)
-        rss = max(F[p, p] - free @ r, 1e-14 * F[p, p], 1e-300)  # less is rounding
+        rss = max(F[-1, -1] - free @ r, 1e-14 * F[-1, -1], 1e-300)  # less is rounding
         beta, sigma2 = self.basis @ free[:rank], rss / max(n - rank, 1.0)
         used = sigma2 if given is None else (given[1] / np.append(spreads, 1.0)[given[0]]) ** 2
         value = logdet + 2.0 * np.log(np.diag(root)).sum()
         value += (n - rank) * math.log(used) + rss / used
-        return value, (beta, omega * free[rank:], sigma2, root, omega)
+        return value, (beta, free, sigma2, root, omega, used)
 
-    def _ask(self, ratios):
-        question = LikelihoodStep(ratios)
-        found = (yield question.query(self.loop.model, None))[question.kind]
-        side = math.isqrt(len(found) - 2)
-        return found[0], found[1], found[2:].reshape(side, side)
+    def _ask(self, spreads):
+        question = LikelihoodStep(np.append(spreads[:2], spreads[2] if self.has_below else 0.0))
+        key = tuple(question.ratios)
+        if key not in self.sums:
+            found = (yield question.query(self.loop.model, None))[question.kind]
+            side = math.isqrt(len(found) - 2)
+            known = found[0], found[1], found[2:].reshape(side, side)
+            self.sums = dict([*self.sums.items(), (key, known)][-4:])
+        return self.sums[key]
 
-    def slopes(self, logs, value, given):
-        found = np.zeros(len(logs))
-        for k in range(len(logs)):
-            moved = logs.copy()
-            moved[k] += _APART
-            found[k] = ((yield from self.value(np.exp(moved), given))[0] - value) / _APART
-        return np.where(np.isfinite(found), found, 0.0)
+    def slopes(self, logs, found, given):
+        """By logarithms of spreads over sigma, where `value` found this.
+
+        With T = (basis, diag omega), v = (beta, omega u, -1) and the matrix F of tasks, the
+        deviance changes by tr (T R^-1 T' dF) + v' dF v / sigma^2 and their log determinant, and
+        with omega by 2 sum_j (1 - (R^-1)_jj - u_j^2 / sigma^2).
+        """
+        out, spreads = np.zeros(len(logs)), np.exp(logs)
+        if found is None:
+            return out
+        beta, free, sigma2, root, omega, used = found
+        n_ratios, rank = 2 + self.has_below, len(free) - len(omega)
+        logdet, n, F = yield from self._ask(spreads)
+        inverse = dpotri(root, lower=True)[0]
+        each = 2.0 * (1.0 - np.diag(inverse) - free**2 / used)[rank:]
+        levels = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        out[n_ratios:] = np.bincount(levels, each, minlength=len(self.sizes))
+        if given is not None and given[0] < len(logs):
+            out[given[0]] += 2.0 * (sigma2 / used - 1.0) * max(n - rank, 1.0)
+        v = np.concatenate([beta, omega * free[rank:], [-1.0]])
+        weights = v[:, None] * v / used
+        weights[:-1, :-1] += _both_sides(inverse, self.basis.T, omega)
+        weights[np.diag_indices(len(v))] *= 0.5  # of which the lower half counts twice
+        for k in range(n_ratios):
+            moved = spreads * np.where(np.arange(len(logs)) == k, 1.0 + _APART, 1.0)
+            there, _, more = yield from self._ask(moved)
+            out[k] += (there - logdet + 2.0 * np.vdot(weights, more - F)) / _APART
+        return out
 
     def minimise(self, logs, tol, given=None, inverse=None):
         """Quasi-Newton steps (BFGS). -> logarithms of spreads over sigma, inverse, deviance"""
-        value = (yield from self.value(np.exp(logs), given))[0]
-        slope = yield from self.slopes(logs, value, given)
+        value, found = yield from self.value(np.exp(logs), given)
+        slope = yield from self.slopes(logs, found, given)
         for _ in range(_STEPS):
             if inverse is None:
                 inverse = np.eye(len(logs)) / max(np.abs(slope).max(), 1.0)
             step = -inverse @ slope
             step /= max(np.abs(step).max(), 1.0)
             while True:
-                moved = (yield from self.value(np.exp(logs + step), given))[0]
+                moved, found = yield from self.value(np.exp(logs + step), given)
                 if moved <= value + 1e-4 * (slope @ step) or -(slope @ step) < tol:
                     break
                 step *= 0.5
             if not value - moved > tol:
                 break
             logs = logs + step
-            after_it = yield from self.slopes(logs, moved, given)
+            after_it = yield from self.slopes(logs, found, given)
             change, value, slope = after_it - slope, moved, after_it
             s = step @ change
             if s > 0:
@@ -240,12 +286,12 @@ class _Deviance:
 
 
 def _both_sides(F, basis, omega):
-    """T' F T for T = (basis, 0; 0, diag omega)."""
+    """T' F T for T = (basis, 0; 0, diag omega), from the lower half of F. -> its lower half"""
     p, rank = basis.shape
-    out = np.empty((rank + len(omega),) * 2)
-    out[:rank, :rank] = basis.T @ F[:p, :p] @ basis
+    out = np.zeros((rank + len(omega),) * 2)
+    own = np.tril(F[:p, :p])
+    out[:rank, :rank] = basis.T @ (own + np.tril(own, -1).T) @ basis
     out[rank:, :rank] = omega[:, None] * (F[p:, :p] @ basis)
-    out[:rank, rank:] = out[rank:, :rank].T
     out[rank:, rank:] = omega[:, None] * F[p:, p:] * omega
     return out
 
@@ -265,7 +311,8 @@ def find_spreads(loop, first):
     deviance = _Deviance(loop, sizes, has_below)
     logs, _, value = yield from deviance.minimise(start, _FIRST if first else _TOL)
     spreads, found = yield from deviance.without_nothing(logs, value)
-    beta, effects, sigma2, root, omega = found
+    beta, free, sigma2, root, omega, _ = found
+    effects = omega * free[len(free) - len(omega) :]
     sigma, centre = math.sqrt(sigma2), model.centre.copy()
     centre[0] = beta[0]
     # Posterior covariance of the effects over their spread.

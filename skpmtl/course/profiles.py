@@ -58,9 +58,9 @@ def _curvature(deviance, logs, sigma):
     for k in range(-1, n + 1):  # at the estimate, and beside it
         here = logs + apart * (np.arange(n) == k)
         size = sigma * np.exp(apart * (k == n))
-        value = (yield from deviance.value(np.exp(here), (n, size)))[0]
+        value, found = yield from deviance.value(np.exp(here), (n, size))
         more = (yield from deviance.value(np.exp(here), (n, size * np.exp(apart))))[0]
-        slope = yield from deviance.slopes(here, value, (n, size))
+        slope = yield from deviance.slopes(here, found, (n, size))
         slopes.append(np.append(slope, (more - value) / apart))
     found = [(moved - slopes[0]) / apart for moved in slopes[1:]]
     return 0.5 * (np.array(found) + np.array(found).T)
