@@ -72,7 +72,7 @@ def fine_tuned(rows, known, *, spread=False):
 
     Parameters
     ----------
-    rows : skpmtl.meta.steps.Rows
+    rows : skpmtl.meta.steps.ScaledRows
     known : list of KnownModel
         Of scaled features, as what is returned.
     spread : bool, default=False
