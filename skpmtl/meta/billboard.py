@@ -14,7 +14,7 @@ from ..tables.table import row_products
 from ..task.mixture import Posterior
 from .finetune import KnownModel, fine_tuned
 from .rules import LEFT
-from .steps import ScaledRows
+from .steps import RoundRows
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 # Prior weight of models about a place that no release says, against 1 for an initialisation, and
@@ -200,7 +200,7 @@ class MetaBillboard(Billboard):
         return [KnownModel(init - self.noisy * (init - self.places[0]), error, 0.0), *places]
 
     def _rows(self, table):
-        return ScaledRows(table, self.fit_intercept, self.scaling, self.loss)
+        return RoundRows(table, self.fit_intercept, self.scaling, self.loss)
 
     def personalize(self, table, *, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.

@@ -72,7 +72,7 @@ def fine_tuned(rows, known, *, spread=False):
 
     Parameters
     ----------
-    rows : skpmtl.meta.steps.ScaledRows
+    rows : skpmtl.meta.steps.RoundRows
     known : list of KnownModel
         Of scaled features, as what is returned.
     spread : bool, default=False

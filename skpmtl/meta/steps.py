@@ -20,7 +20,7 @@ _NO_NOISE = np.empty((0, 0, 0, 0))
 
 
 @dataclass
-class ScaledRows:
+class RoundRows:
     """Rows of a table, with a 1 at the end where models have an intercept.
 
     They are scaled some tasks at a time, so that no second table is ever held.

@@ -9,7 +9,7 @@ from ..exchange.protocol import TaskSide
 from ..privacy.mechanisms import clip_rows
 from ..privacy.rng import SeededSource, add_on_grid, replied
 from .columns import sums_of_records
-from .steps import ScaledRows, even_weights
+from .steps import RoundRows, even_weights
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
@@ -29,7 +29,7 @@ class MetaTaskSide(TaskSide):
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
         self.asked = 0  # queries on columns
-        self.table, self.rows = table, ScaledRows(table, est.fit_intercept, loss=plan.loss)
+        self.table, self.rows = table, RoundRows(table, est.fit_intercept, loss=plan.loss)
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
         self.weights = table.counts if public else even_weights(table)

@@ -9,7 +9,7 @@ from scipy.special import expit, logsumexp
 
 from skpmtl.meta import finetune
 from skpmtl.meta.finetune import KnownModel, fine_tuned
-from skpmtl.meta.steps import ScaledRows
+from skpmtl.meta.steps import RoundRows
 from skpmtl.tables.table import TaskTable
 from skpmtl.task import priors
 from tests.helpers.data import random_tasks
@@ -39,7 +39,7 @@ def around(init):
 
 
 def tuned(kind, X, y, task, init, **options):
-    return fine_tuned(ScaledRows(table_of(kind, X, y, task), True), around(init), **options)[0]
+    return fine_tuned(RoundRows(table_of(kind, X, y, task), True), around(init), **options)[0]
 
 
 def cells(error, intercept):
@@ -62,7 +62,7 @@ def test_models_are_means_of_a_mixture_of_gaussians(d, rows, intercept, monkeypa
     monkeypatch.setattr(finetune, "_TAU", finetune._TAU[:-1])  # free levels leave them no digits
     X, y, task = problem("real", m=4, d=d, rows=rows)
     init = np.random.default_rng(1).normal(size=(1, d + intercept))
-    rows = ScaledRows(table_of("real", X, y, task), intercept)
+    rows = RoundRows(table_of("real", X, y, task), intercept)
     found, wide, _ = fine_tuned(rows, around(init), spread=True)
     assert_allclose(fine_tuned(rows, around(init))[0], found)
     scales = finetune.TargetTasks(rows.table, intercept, False).columns
@@ -107,7 +107,7 @@ def test_models_of_classes_are_means_of_their_posterior():
     X, task = rng.normal(size=(60, 1)), np.repeat([0, 1], [10, 50])
     y = rng.random(60) < expit(1.5 * X[:, 0])
     init = np.array([[1.0]])
-    rows = ScaledRows(table_of("binary", X, y, task), False)
+    rows = RoundRows(table_of("binary", X, y, task), False)
     found, wide, _ = fine_tuned(rows, around(init), spread=True)
     centre, width = finetune._CHANGE_OF_SCORES
     w = np.linspace(-20.0, 20.0, 8001)
