@@ -1,7 +1,7 @@
 """Data for studies of multi-task learning: School, plays, LEAF's files and papers' generators."""
 
 from .characters import CHARACTERS
-from .examples import make_clinics, make_survey
+from .examples import make_clinics
 from .generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
 from .leaf import load_leaf
 from .school import fetch_school, load_school
@@ -18,6 +18,5 @@ __all__ = [
     "make_group_sparse_tasks",
     "make_low_rank_tasks",
     "make_lsoa_like",
-    "make_survey",
 ]
 __dir__ = __all__.copy

@@ -6,9 +6,8 @@ import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
 from .._runtime.hints import RandomState
-from .generators import make_lsoa_like
 
-__all__ = ["make_clinics", "make_survey"]
+__all__ = ["make_clinics"]
 
 CLINIC_CATEGORIES = MappingProxyType(
     {
@@ -119,53 +118,4 @@ def make_clinics(
         tasks=tasks,
         categories={name: list(values) for name, values in CLINIC_CATEGORIES.items()},
         ranges=dict(CLINIC_RANGES),
-    )
-
-
-def make_survey(
-    n_samples=4299, n_features=295, n_tasks=41, *, missing=0.137, random_state: RandomState = None
-) -> Bunch:
-    """A health survey with many outcomes of the same persons, as frames with names.
-
-    :func:`make_lsoa_like` with names: one task is one outcome, of which some are unknown. Needs
-    pandas.
-
-    Parameters
-    ----------
-    n_samples, n_features, n_tasks, missing, random_state
-        As in :func:`make_lsoa_like`.
-
-    Returns
-    -------
-    survey : :class:`~sklearn.utils.Bunch`
-        data : DataFrame of shape (n_samples, n_features)
-            Answers of one person a row, "item 000" and so on, in rows of length 1.
-        target : DataFrame of shape (n_samples, n_tasks)
-            Labels 0 and 1, NaN where not known; the columns name the outcomes.
-        tasks : DataFrame
-            Public covariates, one row for each outcome, by its name: the "domain" that it belongs
-            to, one of four; outcomes of a domain depend on items in similar ways.
-
-    Examples
-    --------
-    >>> from skpmtl.datasets import make_survey
-    >>> survey = make_survey(500, 20, 6, random_state=0)
-    >>> survey.target.columns[:2].tolist(), survey.tasks.columns.tolist()
-    (['outcome 00', 'outcome 01'], ['domain'])
-    """
-    import pandas as pd
-
-    X, Y, coef, _ = make_lsoa_like(
-        n_samples, n_features, n_tasks, missing=missing, coef=True, random_state=random_state
-    )
-    items = [f"item {j:03d}" for j in range(n_features)]
-    outcomes = pd.Index([f"outcome {k:02d}" for k in range(n_tasks)], name="outcome")
-    # Where an outcome lies in the plane that its coefficients span with those of the others.
-    plane = np.linalg.svd(coef - coef.mean(axis=0), full_matrices=False)[0][:, :2] > 0
-    names = np.array(["conditions", "daily living", "mobility", "use of services"])
-    domain = names[plane @ np.array([1, 2])[: plane.shape[1]]]
-    return Bunch(
-        data=pd.DataFrame(X, columns=items),
-        target=pd.DataFrame(Y, columns=outcomes.tolist()),
-        tasks=pd.DataFrame({"domain": domain}, outcomes),
     )

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._display.diagram import ShowsPrivacy
@@ -22,7 +21,6 @@ from ..tables.table import by_code, known_labels
 from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
-from .journal import RoundJournal, code_of
 from .network import ACTIVATIONS, Heads, Network, Optimizer
 from .training import (
     ClientModels,
@@ -74,7 +72,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "verbose": ["verbose"],
     }
     # Users need no set_fit_request(client=True) and so on when metadata routing is on.
-    __metadata_request__fit = {"client": True, "task": True, "journal": UNUSED}
+    __metadata_request__fit = {"client": True, "task": True}
     __metadata_request__predict = {"client": True, "task": True}
     __metadata_request__predict_proba = {"client": True, "task": True}
     __metadata_request__predict_log_proba = {"client": True, "task": True}
@@ -179,7 +177,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             seed = seed.randint(2**31, size=4)
         return np.random.default_rng(seed)
 
-    def fit(self, X, y, client=None, task=None, sample_weight=None, journal=None):
+    def fit(self, X, y, client=None, task=None, sample_weight=None):
         """Run all rounds.
 
         Parameters
@@ -197,10 +195,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of every row, from 0 (as if it were not there) to 1. Losses of batches are means
             with these weights; averages of layers go by numbers of rows, as ever.
-        journal : path-like, default=None
-            Folder for the state after every round. A fit that was cut off goes on from the last
-            round when it is called again with the same parameters and rows. The folder has the
-            models of all clients, in files that only their owner can read.
 
         Returns
         -------
@@ -213,28 +207,13 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             self._check_parameters()
             table, form, classes = read_training(self, X, y, client, task, sample_weight)
             with np.errstate(all="ignore"):
-                fitted = told(self, self._fit_table, table, form, classes, journal)
+                fitted = told(self, self._fit_rounds, table, form, classes)
         except BaseException as error:
             self._undo(error, before)
             raise
         return self._become(fitted)
 
-    def _fit_table(self, table, form, classes, journal=None):
-        if journal is not None:
-            with RoundJournal(journal, self._run_of(table)) as journal:
-                return self._fit_rounds(table, form, classes, journal)
-        return self._fit_rounds(table, form, classes)
-
-    def _run_of(self, table):
-        """What a journal is about."""
-        rows = code_of(table.X, table.Y, table.offsets, table.clients, table.slots, table.weights)
-        return {
-            "estimator": type(self).__name__,
-            "params": self.get_params(deep=False),
-            "rows": rows,
-        }
-
-    def _fit_rounds(self, table, form, classes, journal=None):
+    def _fit_rounds(self, table, form, classes):
         network, rng = self._new_network(table.X.shape[1]), self._rng()
         outputs = np.ones(len(form.labels), dtype=np.int64)
         if classes is not None:
@@ -249,7 +228,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             self._schedule(),
             rng,
             progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
-            journal=journal,
         )
         fitted = {
             "clients_": table.clients,

@@ -78,13 +78,10 @@ def initial_parameters(network, heads, rng):
     return np.hstack([np.broadcast_to(shared, (n, len(shared))), own.reshape(n, -1)])
 
 
-def run_rounds(
-    network, table, heads, theta, schedule, rng, *, others=None, progress=None, journal=None
-):
+def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, progress=None):
     """Train the clients of a table, from `theta` (N, n_parameters), which is changed in place.
 
-    The uploads of `others` do not change: they are averaged with, no more. `journal` keeps the
-    state after every round; rounds that it has are not run again.
+    The uploads of `others` do not change: they are averaged with, no more.
 
     -> theta; uploads, None with `secure`; similarity of the last round (the clients of the table
     come first), or None; history, dict of ndarray (n_rounds,)
@@ -97,19 +94,9 @@ def run_rounds(
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
-    done, found = 0, None if journal is None else journal.load()
-    if found is not None:
-        arrays, values = found
-        done, rng.bit_generator.state = values["round"], values["rng"]
-        history |= values["history"]
-        theta[:], uploads, similarity = (
-            arrays.get(name) for name in ("theta", "uploads", "similarity")
-        )
     with ExitStack() as stack:
         servers = _Servers(schedule, stack)
         for number, threshold in enumerate(schedule.thresholds):
-            if number < done:
-                continue
             with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
                 loss = network.train(theta, table, heads, optimizer, rng)
             sound = (np.abs(theta) <= limit).all(axis=1)
@@ -137,12 +124,6 @@ def run_rounds(
                     history[name].append(value)
             total, count = training_scores(network, theta, table, heads)
             history[score].append(total.sum() / count.sum())
-            if journal is not None:
-                arrays = {"theta": theta, "uploads": uploads, "similarity": similarity}
-                arrays = {k: v for k, v in arrays.items() if v is not None}
-                values = {"round": number + 1, "rng": rng.bit_generator.state}
-                lists = {name: own for name, own in history.items() if name != "threshold"}
-                journal.keep(arrays, values | {"history": lists})
             if progress is not None:
                 progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
     history = {name: np.array(values) for name, values in history.items()}

@@ -8,7 +8,7 @@ from scipy.io import loadmat, savemat
 from scipy.stats import f_oneway
 
 from skpmtl.datasets import school as datasets
-from skpmtl.datasets.examples import make_clinics, make_survey
+from skpmtl.datasets.examples import make_clinics
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
 from skpmtl.datasets.school import fetch_school, load_school
 
@@ -182,18 +182,6 @@ def test_public_covariates_about_clinics_tell_of_their_models():
         groups = [part for _, part in slope.groupby(clinics.tasks["region"])]
         ratios.append(f_oneway(*groups).statistic)  # 1 by chance
     assert np.mean(ratios) > 3
-
-
-def test_survey_is_lsoa_with_names_and_domains():
-    survey = make_survey(300, 40, 24, random_state=1)
-    X, Y, W, _ = make_lsoa_like(300, 40, 24, coef=True, random_state=1)
-    np.testing.assert_array_equal(survey.data, X)
-    np.testing.assert_array_equal(survey.target, Y)
-    assert survey.tasks.index.tolist() == survey.target.columns.tolist()
-    # Outcomes of a domain have more alike coefficients than others.
-    alike = np.corrcoef(W - W.mean(axis=0))
-    same = np.equal.outer(*[survey.tasks["domain"].to_numpy()] * 2)
-    assert alike[same & ~np.eye(24, dtype=bool)].mean() > alike[~same].mean() + 0.3
 
 
 @pytest.mark.parametrize(
