@@ -36,28 +36,6 @@ def test_small_tables_of_private_rounds(tmp_path):
         assert all((tmp_path / f"{paper}_{name}.csv").is_file() for name in names)
 
 
-def test_validation_rows_are_training_rows():
-    data = mp_mtl.low_rank(0, quick=True)
-    folds = list(data.folds(5))
-    values = np.concatenate([fold.test[1] for fold in folds])
-    np.testing.assert_array_equal(np.sort(values), np.sort(data.train[1]))
-    for fold in folds:
-        assert not set(fold.train[1]) & set(fold.test[1])
-
-
-def test_settings_are_chosen_on_validation_rows():
-    rows = [
-        {"valid": 3.0, "test": 0.0, "epsilon": 2.0},
-        {"valid": 2.0, "test": 1.0, "epsilon": 1.0},
-        {"valid": 1.0, "test": 9.0, "epsilon": 0.5},
-        {"valid": 9.0, "test": 5.0, "epsilon": np.inf},
-    ]
-    assert pmtl.chosen(rows, 1.0, 1.0)["test"] == 1.0
-    assert pmtl.chosen(rows, 1.0, -1.0)["test"] == 9.0
-    assert pmtl.chosen(rows, np.inf, 1.0)["test"] == 5.0
-    assert pmtl.chosen(rows, 0.1, 1.0) is None
-
-
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.rst")), ids=lambda page: page.stem)
 def test_pages_show_files_that_are_stored(page):
     files = re.findall(r":file: (\S+)", page.read_text(encoding="utf-8"))

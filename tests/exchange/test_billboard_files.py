@@ -437,16 +437,6 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["board"]
 
 
-@pytest.mark.parametrize("kind", ["i1", "u2", "i4", "f4", "f2", ">i4", ">f8", "U3", ">U3", "?"])
-def test_labels_of_every_type_come_back(kind, tmp_path):
-    est = fitted(BY_NAME["MPMTLLowRankClassifier-epsilon=1000.0-unseen_task=mean"])[0]
-    est.classes_ = np.array([0, 1]).astype(kind)
-    save_billboard(est, tmp_path / "board")
-    there = load_billboard(tmp_path / "board").classes_
-    np.testing.assert_array_equal(there, est.classes_)
-    assert there.dtype == est.classes_.dtype.newbyteorder("=")
-
-
 @pytest.mark.parametrize(
     "loss, n_models",
     [("squared", 3), ("logistic", 3), ("multinomial", 1), ("multinomial", 2), ("squared", 2)],

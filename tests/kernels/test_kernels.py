@@ -13,8 +13,6 @@ from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from tests.helpers.trees import tree
 
-_NONE = np.empty(0, dtype=np.int64)
-
 
 @pytest.fixture(params=["compiled", "python"])
 def run(request):
