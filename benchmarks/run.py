@@ -3,8 +3,7 @@
     python -m benchmarks.run SUITE [--quick] [--only TEXT] [--repeats R] [--output FILE.csv]
 
 ========  ==================================================================================
-peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
-          installed (see benchmarks/peers/external.py)
+peers     exact solvers against others at equal accuracy
 path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 ========  ==================================================================================
@@ -13,15 +12,13 @@ Rows are printed as they are measured. Everything has one thread, but scale,
 which has as many as `skpmtl.get_num_threads` says.
 """
 
-from itertools import chain
-
 from threadpoolctl import threadpool_limits
 
 import skpmtl
 
 from . import scale
 from .command import command_line, with_commit, write_rows
-from .peers import exact, external, path
+from .peers import exact, path
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
@@ -29,13 +26,7 @@ FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio"
 SUITES = {  # rows by quick, repeats and text of names; columns; whether on one thread
     "path": (path.measure, path.FIELDS, True),
     "scale": (lambda quick, repeats, only: scale.measure(quick, only), scale.FIELDS, False),
-    "peers": (
-        lambda quick, repeats, only: chain(
-            exact.measure(quick, repeats, only), external.measure(quick, repeats, only)
-        ),
-        FIELDS,
-        True,
-    ),
+    "peers": (exact.measure, FIELDS, True),
 }
 
 

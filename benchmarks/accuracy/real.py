@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.real [--tables A,B] [--splits N] [--estimators A;B]
         [--epsilon none,10,3,1,.3] [--peers A,B|none] [--folder DIR] [--again | --read]
-        [--output FILE.csv] [--picture FILE.png]
+        [--output FILE.csv]
 
 Errors on test rows: mean squared error over the variance of the test targets, log-loss of classes,
 or the mean Poisson deviance of counts, for which estimators have ``loss="poisson"``. A split puts
@@ -19,14 +19,12 @@ a peer that is not installed is noted and left out.
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from .cells import RESULTS, columns_of, label, measure, named, names_of, parser_of
 from .features import FEATURES
 from .peers import MIXED, PEERS, Skipped, error_of, made_for, ours
-from .pictures import draw_real
 from .sources import SOURCES
 
 FIELDS = (
@@ -125,7 +123,6 @@ def main(arguments=None):
         output=RESULTS / "multilevel.csv",
     )
     parser.add_argument("--peers", default=",".join(PEERS), help="names, or none")
-    parser.add_argument("--picture", type=Path, default=None)
     options = parser.parse_args(arguments)
     peers = [] if options.peers == "none" else options.peers.split(",")
     unknown = sorted(set(peers) - set(PEERS))
@@ -137,10 +134,6 @@ def main(arguments=None):
     known = {table for table, *_ in cells}
     names = [name for name in names_of(options.tables) if name in known]
     report(cells, names, columns, options.splits)
-    if options.picture:
-        errors = means(cells, names, columns, options.splits)
-        mixed = yardstick(cells, names, options.splits)
-        draw_real(names, columns, errors, mixed, options.picture)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exact fits against a batched-Gram FISTA in numpy, MultiTaskLasso, skglm and mutar.
+"""Exact fits against a batched-Gram FISTA in numpy, MultiTaskLasso and skglm.
 
 Every solver gets the same arrays and is timed for the whole way from them to coefficients
 that are within 1e-6 (relative) of the optimum. All run with exactly the effort that this
@@ -8,8 +8,7 @@ default `tol`, which pays for a duality gap of 1e-6 and so errs by far less. Sec
 time of the process, which other load on the machine disturbs least; with one thread they
 are wall time on an idle machine. Megabytes are the peak of what numpy allocates in one fit.
 
-skglm and mutar take part where they are installed. mutar asks for one number of rows in all
-tasks, and for ``pip install cython "setuptools<81"; pip install --no-build-isolation mutar``.
+skglm takes part where it is installed.
 """
 
 import statistics
@@ -216,21 +215,10 @@ def shared_lasso_fit(kind, problem, tol):
     return estimator.coef_, estimator.intercept_
 
 
-def mutar_fit(kind, problem, tol):
-    """GroupLasso of mutar, for tasks of equal size; it centres X and y itself."""
-    tasks = problem.tasks()
-    X, y = np.array([X for X, _ in tasks]), np.array([y for _, y in tasks])
-    estimator = kind(problem.alpha, fit_intercept=True, tol=tol, max_iter=100_000).fit(X, y)
-    coef = np.ascontiguousarray(estimator.coef_.T)
-    return coef, y.mean(axis=1) - np.einsum("kj,kj->k", coef, X.mean(axis=1))
-
-
 def peers(problem):
     """Name -> ``fit_at(tol)`` of the solvers that can fit the problem and are installed."""
     found = {}
-    if problem.penalty != "l21" or problem.formula != "mean":
-        return found
-    if problem.task is None:
+    if problem.penalty == "l21" and problem.formula == "mean" and problem.task is None:
         found["MultiTaskLasso"] = partial(shared_lasso_fit, MultiTaskLasso, problem)
         try:
             from skglm import MultiTaskLasso as SkglmLasso
@@ -238,13 +226,6 @@ def peers(problem):
             pass
         else:
             found["skglm"] = partial(shared_lasso_fit, SkglmLasso, problem)
-    elif np.ptp(np.bincount(problem.task)) == 0:
-        try:
-            from mutar import GroupLasso
-        except ImportError:
-            pass
-        else:
-            found["mutar"] = partial(mutar_fit, GroupLasso, problem)
     return found
 
 
