@@ -8,8 +8,8 @@ Texts, type hints, decorators, logging, what is raised, ``strict=``, compiled lo
 
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as
-recorded by a traced run of all tests (``build/mutants.json``, made anew with --record, or for some
-tests with --record TESTS), and no more than --each seconds of them: the shortest for half
+recorded by coverage (``build/mutants.json``, made anew with --record, or for some tests with
+--record TESTS), and no more than --each seconds of them: the shortest for half
 of that time, where cases of one function, and tests of other folders, count for longer than they
 are; and those that run most of the file, one case of each. Of these, tests that have killed other
 mutants of the file come first. Tests that start programs of their own see no mutant there.
@@ -24,6 +24,7 @@ import copy
 import dataclasses
 import functools
 import gc
+import importlib
 import inspect
 import itertools
 import json
@@ -33,7 +34,6 @@ import random
 import resource
 import signal
 import sys
-import threading
 import time
 import types
 from collections import Counter, defaultdict
@@ -75,7 +75,6 @@ SWAPS = {
 SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
-_WATCHED = 200  # calls of a function in a test without a line that is new
 # Calls that only tell people.
 TELLS = {*"warn debug info warning error exception simplefilter".split()}
 NEGATED = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)  # whose swap is the negation
@@ -204,17 +203,19 @@ def equivalents(path):
 
 
 class Lines:
-    """Plugin of pytest: which test runs which lines of the files, and its seconds.
+    """Plugin of pytest: which test runs which lines of the package, and its seconds.
 
-    A mutant meets each test in a fresh process, so every test counts what it would run alone: the
-    caches of functions are emptied before it, and what runs in a shared fixture counts for all
-    tests that use it. Tests that start programs are left out.
+    A mutant meets each test in a fresh process, so every test has the lines that it would run
+    alone: the caches of functions are emptied before it, and what runs in a shared fixture counts
+    for all tests that use it. Tests that start programs are left out.
     """
 
-    def __init__(self, files, known):
-        self.files = {str(ROOT / file): file for file in files}
-        self.found, self.lines, self.starts = dict(known), set(), False
-        self.caches, self.fixtures = [], defaultdict(lambda: [0.0, set()])
+    def __init__(self, known):
+        os.environ.setdefault("COVERAGE_CORE", "ctrace")  # the newer one has no contexts
+        given = {"data_file": None, "config_file": False, "source": [str(ROOT / "skpmtl")]}
+        self.coverage, self.found = importlib.import_module("coverage").Coverage(**given), known
+        self.starts, self.seconds, self.caches = False, {}, []
+        self.users = defaultdict(list)  # of a shared fixture
         sys.addaudithook(self.hear)
         start = multiprocessing.process.BaseProcess.start
 
@@ -227,21 +228,7 @@ class Lines:
     def hear(self, event, arguments):
         self.starts |= event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
-    def call(self, frame, event, value):
-        """Lines of a function are watched until its calls in a test are alike."""
-        code = frame.f_code
-        if code.co_filename not in self.files:
-            return None
-        self.calls[code] += 1
-        return self.line if self.calls[code] <= _WATCHED else None
-
-    def line(self, frame, event, value):
-        place = self.files[frame.f_code.co_filename], frame.f_lineno
-        if place not in self.lines:
-            self.lines.add(place)
-            self.calls[frame.f_code] = 0
-        return self.line
-
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self):
         load_kernels()
         self.caches = [
@@ -251,44 +238,46 @@ class Lines:
             for value in vars(module).values()
             if hasattr(value, "cache_clear")
         ]
+        self.coverage.start()
+        try:
+            return (yield)
+        finally:
+            self.coverage.stop()
+            self.write()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
-        if fixturedef.scope == "function":
-            return (yield)
-        before, self.lines, start = self.lines, set(), time.process_time()
+        if fixturedef.scope != "function":
+            self.coverage.switch_context(f"fixture {id(fixturedef)}")
         try:
             return (yield)
         finally:
-            seconds = time.process_time() - start
-            shared = self.fixtures[fixturedef]
-            shared[:] = shared[0] + seconds, shared[1] | self.lines
-            self.lines, self.shared = before, self.shared + seconds
+            self.coverage.switch_context(self.test)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item, nextitem):
+    def pytest_runtest_protocol(self, item):
         for cache in self.caches:
             cache.cache_clear()
-        self.lines, self.starts, start, self.shared = set(), False, time.process_time(), 0.0
-        self.calls = Counter()
-        threading.settrace(self.call)
-        sys.settrace(self.call)
+        self.test, self.starts, start = item.nodeid, False, time.process_time()
+        self.coverage.switch_context(self.test)
         try:
             return (yield)
         finally:
-            sys.settrace(None)
-            threading.settrace(None)
-            seconds, lines = time.process_time() - start - self.shared, defaultdict(list)
             for fixture in itertools.chain(*item._fixtureinfo.name2fixturedefs.values()):
-                if fixture in self.fixtures:
-                    seconds += self.fixtures[fixture][0]
-                    self.lines |= self.fixtures[fixture][1]
-            for file, line in self.lines:
-                lines[file].append(line)
+                self.users[f"fixture {id(fixture)}"].append(self.test)
             if not self.starts:
-                self.found[item.nodeid] = seconds, lines
-            if nextitem is None or nextitem.path != item.path:
-                RECORD.write_text(json.dumps(self.found))
+                self.seconds[self.test] = time.process_time() - start
+
+    def write(self):
+        """Keep the seconds and lines of every test."""
+        data, lines = self.coverage.get_data(), defaultdict(lambda: defaultdict(list))
+        for path in data.measured_files():
+            file = str(Path(path).relative_to(ROOT))
+            for line, contexts in data.contexts_by_lineno(path).items():
+                for test in {t for name in contexts for t in self.users.get(name, [name])}:
+                    lines[test][file].append(line)
+        self.found |= {test: (seconds, lines[test]) for test, seconds in self.seconds.items()}
+        RECORD.write_text(json.dumps(self.found))
 
 
 def load_kernels():
@@ -296,9 +285,9 @@ def load_kernels():
     for name, module in list(sys.modules.items()):
         if name.startswith("skpmtl._kernels."):
             for kernel in vars(module).values():
-                if (cache := getattr(kernel, "_cache", None)) and hasattr(kernel, "compile"):
-                    for signature, *_ in cache._cache_file._load_index():
-                        kernel.compile(signature)
+                file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+                for signature, *_ in file._load_index() if file else ():
+                    kernel.compile(signature)
 
 
 WRAPPED = {
@@ -540,13 +529,13 @@ class Forks:
         print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
 
 
-def record(files, tests, known=()):
-    """The lines of the files that each test runs, and its seconds; of others what is `known`."""
+def record(tests, known):
+    """The lines that each test runs, and its seconds; of others what is `known`."""
     child = os.fork()
     if child == 0:
-        lines = Lines(files, known)
         RECORD.parent.mkdir(exist_ok=True)
-        pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[lines])
+        given = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests]
+        pytest.main(given, plugins=[Lines(known)])
         os._exit(0)
     os.waitpid(child, 0)
     return json.loads(RECORD.read_text())
@@ -574,7 +563,7 @@ def main(arguments):
     if asked.record is not None or not known:
         again = tuple(asked.record or ("tests/",))
         known = {test: value for test, value in known.items() if not test.startswith(again)}
-        known = record(FILES, asked.record or TESTS, known)
+        known = record(asked.record or TESTS, known)
     found = measure(
         asked.files,
         TESTS,

@@ -219,7 +219,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
-@pytest.mark.spread(25)
+@pytest.mark.spread(16)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -263,7 +263,7 @@ def test_noise_is_that_of_the_operating_system_by_default(case):
 
 
 @every(CURATED)
-@pytest.mark.spread(20)
+@pytest.mark.spread(14)
 def test_report_is_known_before_the_fit(case):
     """From public numbers; bounds that follow the releases are those of the start."""
     est, data = fitted(case)
@@ -357,7 +357,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
-@pytest.mark.spread(25)
+@pytest.mark.spread(16)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -468,7 +468,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(20)
+@pytest.mark.spread(12)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_

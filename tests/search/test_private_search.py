@@ -109,7 +109,7 @@ def test_the_budget_is_the_same_everywhere(data, epsilon, n_trials, tmp_path):
 
 def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
     X, y, task = data
-    fitted = search(spied, {"levels": ["auto"]}, n_trials=6, selection="logarithmic")
+    fitted = search(spied, {"levels": ["auto"]}, n_trials=2, selection="logarithmic")
     with pytest.warns(PrivacyLeakWarning, match="The noise of this fit"):
         fitted.set_params(random_state=1).fit(X, y, task=task)
     mu = {model.privacy_.mu for model, *_ in Spy.seen if model is not fitted.best_estimator_}
