@@ -1,6 +1,6 @@
 """How much the models of tasks differ, as the variance components of a mixed model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
@@ -87,10 +87,11 @@ def _with_ends(variance, doubt, coverage):
 def of_slopes(board):
     """Covariance of slopes under the votes, in units and scaled columns, (d, d).
 
-    Scales are those of votes, without the part that is kept for tasks unlike the others, and
-    components count by their weights.
+    Scales and weights of components are those of votes, without the part that is kept for tasks
+    unlike the others.
     """
-    parts, law = board.components(), board.law
+    log_components = priors.typical(board.log_components, priors.normalised(np.zeros(3)))
+    parts, law = replace(board, log_components=log_components).components(), board.law
     weights = np.exp([part.log_weight for part in parts])
     mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
     found = np.zeros((board.n_features,) * 2)
