@@ -79,7 +79,6 @@ __all__ = [
 ]
 
 _MODULES = (
-    "callbacks",
     "datasets",
     "exchange",
     "inspection",

@@ -22,7 +22,6 @@ except ImportError:  # before 1.9
 
 
 __all__ = ["FOLLOWED", "RoundCallbacks", "told"]
-__dir__ = __all__.copy
 
 
 # What an estimator has that callbacks follow, or that is inside of one that they follow.

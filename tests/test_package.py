@@ -174,7 +174,7 @@ def test_supported_versions_of_python_are_listed():
     assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))
 
 
-PUBLIC = "callbacks datasets exchange federated fedmtl inspection metrics "
+PUBLIC = "datasets exchange federated fedmtl inspection metrics "
 PUBLIC += "model_selection networks pipeline planning preprocessing privacy reproduction search "
 PUBLIC = (PUBLIC + "shards survival").split()
 
