@@ -19,7 +19,7 @@ def main(arguments=None):
     site.add_argument("kit", type=Path)
     site.add_argument("studies", type=Path, nargs="+", help="public settings, .toml or .json")
     source = site.add_mutually_exclusive_group(required=True)
-    source.add_argument("--rows", type=Path, help="file of rows: .csv, .parquet, .npz or .npy")
+    source.add_argument("--rows", type=Path, help="file of rows: .csv, .parquet or .npz")
     source.add_argument("--server", type=Path, help="key of one of the servers of the studies")
     site.add_argument("--task", default="task", help="column of the rows (default: task)")
     site.add_argument("--target", default="y", help="column of the rows (default: y)")

@@ -30,8 +30,8 @@ def read_rows(path, study, task="task", target="y", weight=None, event=None, ent
     """Rows of a site from a file. -> X, y, task, and their weights if there are any
 
     The file is .csv or .parquet with a header (needs pandas and pyarrow; features that the study
-    names are taken by name, else all other columns in their order); .npz with the arrays X, `task`
-    and `target`; or .npy with a table of numbers, in which `task` and `target` are positions.
+    names are taken by name, else all other columns in their order), or .npz with the arrays X,
+    `task` and `target`.
     `weight`, the column of the site's own weights, is as these two; None: all rows weigh the same.
     Rows of `SurvivalMTL` have the time as `target`, have `event`, a column of 0 and 1, and may have
     `entry`, the time from which they were observed; they become rows of its model of counts.
@@ -52,9 +52,6 @@ def read_rows(path, study, task="task", target="y", weight=None, event=None, ent
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as found:
             X, ids, y, *more = (found[name] for name in ("X", *known))
-    elif path.suffix == ".npy":
-        table = np.load(path, allow_pickle=False)
-        X, (ids, y, *more) = np.delete(table, known, axis=1), table[:, known].T
     elif path.suffix in (".csv", ".parquet"):
         file = TableFile(path)
         names = study.feature_names or [name for name in file.names if name not in known]
@@ -68,7 +65,7 @@ def read_rows(path, study, task="task", target="y", weight=None, event=None, ent
             table[name] = _as_declared(table[name], values, file)
         X, (ids, y, *more) = table[names], (table[name].to_numpy() for name in known)
     else:
-        raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet, .npz or .npy.")
+        raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet or .npz.")
     ids = ids.astype(str) if as_text else ids
     return study.rows(X, y, ids, *more) if study.has_events else (X, y, ids, *more)
 
