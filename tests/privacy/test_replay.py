@@ -4,6 +4,7 @@ import copy
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skpmtl import DPMetaInit, PrivateMTL, PrivateSearch
@@ -273,6 +274,15 @@ def test_each_part_that_differs_is_named(a, b, names):
     assert list(differing(a, b, "v")) == names
     for value in (a, b):
         assert list(differing(value, copy.deepcopy(value), "v")) == []
+
+
+def test_frames_that_are_kept_are_compared_cell_by_cell():
+    """They hold a weak reference to themselves, and do not say whether two are equal."""
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    assert list(differing(frame, frame.copy(), "v")) == []
+    for other in (frame.assign(a=[1.0, 3.0]), frame.assign(b=["x", "z"])):
+        (name,) = differing(frame, other, "v")
+        assert name.startswith("v['_mgr']")
 
 
 class Half(PrivateMTL):
