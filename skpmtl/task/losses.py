@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._runtime.jit import njit
+from .._runtime.jit import inner, njit
 from .._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import row_products
 from .lanes import LANES, ROWS, Chunk
@@ -218,9 +218,12 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         square = (1 + k) ** 2 * (asked > 1)
         shapes = weights.shape, (C,), (C, k), (C, square), (C, 2), ()
         found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
-        of = of_tasks, squares[:, :k, :k], of_subgroups[:, :k]
+        nested = lanes.of_tasks(of_subgroups[:, :k]) if len(chunk.subgroups) else None
+        of = of_tasks, squares[:, :k, :k]
         known = lanes.of_columns(chunk.A), lanes.of_rows(given), tuple(map(lanes.of_tasks, of))
-        _posterior(rows.kind, *known, lanes.heads, ratio, grids, weights, tol, asked, tuple(found))
+        of = ratio, grids, weights, tol, asked, tuple(found)
+        kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None
+        _posterior(*kind, nested, *known, lanes.heads, *of, _work(C, lanes.n, k, weights.shape[-1]))
         if asked > 1:
             found[3] = found[3].reshape(blocks, C, 1 + k, 1 + k, LANES)
         for x, into in zip(found, out, strict=True):
@@ -236,7 +239,18 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
 TARGET, WEIGHT, BASE, SCORE, THERE, RESPONSE, LEFT_OF_ONE, LEFT, MEAN, CURVE = range(10)
 
 
-@njit
+def _work(C, n, k, T):
+    """Arrays in which a kernel works: made here, they take no time to compile."""
+    shapes = (
+        [(C, 10, n), (C, k, k), (C, 2, k)],
+        [(n, k), (n, k), (k, k), (k, k), (2, n), (2, k), (C, 3), (C, 2), (T, C)],
+        [(n,), (C,), (C,), (T,), (T,), (T,)],
+    )
+    of = [tuple(np.zeros((*shape, LANES)) for shape in some) for some in shapes]
+    return *of, np.zeros(LANES)
+
+
+@inner
 def _pool(x, head):
     """Sums over the lanes of every task, in all of them, for numbers (W,)."""
     for t in range(len(head)):
@@ -246,7 +260,7 @@ def _pool(x, head):
         x[t] = x[head[t]]
 
 
-@njit
+@inner
 def _pooled(x, head, buffer):
     """`_pool` of a row."""
     if len(head) == 0:
@@ -256,15 +270,15 @@ def _pooled(x, head, buffer):
     return row(buffer)
 
 
-@njit
-def _means(kind, R):
+@inner
+def _means(counts, several, R):
     """Means of rows at their scores."""
     C, n = R.shape[0], R.shape[2]
     for i in range(n):
         top, total = row(R, 0, SCORE, i), wide(0.0)
-        if kind == 1:
+        if counts is not None:
             set_row(R, 0, MEAN, i, exp(smaller(larger(top, -_FAR), _FAR)))
-        elif C == 1:
+        elif several is None:
             e = exp(larger(smaller(top, 0.0 - top), -700.0))
             set_row(R, 0, MEAN, i, chosen(top, 1.0, e) / (1.0 + e))
         else:
@@ -278,11 +292,11 @@ def _means(kind, R):
                 set_row(R, c, MEAN, i, row(R, c, MEAN, i) / total)
 
 
-@njit
-def _expand(kind, phi, part, live, R):
+@inner
+def _expand(counts, several, phi, part, live, R):
     """Curvatures and working responses less `BASE`, in lanes that are on their way."""
-    bend = 0.0 if kind == 1 else 1.0
-    _means(kind, R)
+    bend = 1.0 if counts is None else 0.0
+    _means(counts, several, R)
     for c in range(R.shape[0]):
         for i in range(R.shape[2]):
             p = row(R, c, MEAN, i)
@@ -293,7 +307,7 @@ def _expand(kind, phi, part, live, R):
             set_row(R, c, RESPONSE, i, chosen(live, z, row(R, c, RESPONSE, i)))
 
 
-@njit
+@inner
 def _factorise(A, r, kappa, head, B, f):
     """Lower factor of I + kappa A' H A, with inverses of its diagonal, in B. -> log determinants"""
     n, k = A.shape[0], A.shape[1]
@@ -321,7 +335,7 @@ def _factorise(A, r, kappa, head, B, f):
     return logs
 
 
-@njit
+@inner
 def _project(A, r, kappa, head, B, f, slopes):
     """Slopes kappa A' V^-1 v, and v less their scores, of a level of one and of responses."""
     n, k = A.shape[0], A.shape[1]
@@ -353,7 +367,7 @@ def _project(A, r, kappa, head, B, f, slopes):
             set_row(r, LEFT_OF_ONE + s, q, total)
 
 
-@njit
+@inner
 def _forms(r, q, head):
     """q_11, q_1r and q_rr, (3, W), and then scores without levels in place of `LEFT`."""
     one, both, square = wide(0.0), wide(0.0), wide(0.0)
@@ -371,7 +385,7 @@ def _forms(r, q, head):
     set_row(q, 0, larger(row(q, 0), 0.0))
 
 
-@njit
+@inner
 def _over_levels(part, t2, log_weights, logs, q, delta, P, share):
     """Means of levels by tau, log weights of tau in P, (T, W), and weights that add up to one."""
     T, C = delta.shape[0], delta.shape[1]
@@ -389,7 +403,7 @@ def _over_levels(part, t2, log_weights, logs, q, delta, P, share):
         set_row(share, j, row(share, j) / total)
 
 
-@njit
+@inner
 def _weights(P, share):
     """exp(P - top) in `share`. -> their largest and their sum"""
     top, total = row(P, 0), wide(0.0)
@@ -402,7 +416,7 @@ def _weights(P, share):
     return top, total
 
 
-@njit
+@inner
 def _move(R, delta, share, live, step, head, buffer):
     """Scores to the mode of the expansion, in lanes on their way. -> how far the farthest moves"""
     T, C, by_class = delta.shape[0], delta.shape[1], 1.0 / delta.shape[1]
@@ -431,16 +445,16 @@ def _move(R, delta, share, live, step, head, buffer):
     return row(buffer)
 
 
-@njit
-def _losses(kind, phi, R, delta, head, buffer):
+@inner
+def _losses(counts, several, phi, R, delta, head, buffer):
     """What is convex in the negative log likelihood with levels delta (C, W)."""
     C, total = R.shape[0], wide(0.0)
     for i in range(R.shape[2]):
         s = row(R, 0, LEFT, i) + row(delta, 0) * row(R, 0, LEFT_OF_ONE, i)
-        if kind == 1:
+        if counts is not None:
             near = smaller(larger(s, -_FAR), _FAR)
             f = exp(near) * (1.0 + s - near)
-        elif C == 1:
+        elif several is None:
             f = larger(s, 0.0) + log(1.0 + exp(larger(smaller(s, 0.0 - s), -700.0)))
         else:
             top, e = s, wide(0.0)
@@ -454,7 +468,7 @@ def _losses(kind, phi, R, delta, head, buffer):
     return _pooled(total / phi, head, buffer)
 
 
-@njit
+@inner
 def _linear(phi, r, head, buffer):
     """Of one class, sums of which the rest of the log likelihood less its expansion is made: that
     at `LEFT`, and what multiplies delta and delta^2."""
@@ -469,7 +483,7 @@ def _linear(phi, r, head, buffer):
     return at, along, _pooled(square, head, buffer)
 
 
-@njit
+@inner
 def _whiten(A, kappa, B, x):
     """x, of which products are covariances of scores where the level is known, (n, k, W)."""
     f = np.sqrt(kappa)
@@ -481,7 +495,7 @@ def _whiten(A, kappa, B, x):
             set_row(x, i, j, total * row(B, j, j))
 
 
-@njit
+@inner
 def _covariance_of(x, i, j):
     total = wide(0.0)
     for q in range(x.shape[1]):
@@ -489,8 +503,8 @@ def _covariance_of(x, i, j):
     return total
 
 
-@njit
-def _beyond(kind, many, few, phi, part, r, x, level, V, head, buffer):
+@inner
+def _beyond(counts, many, few, phi, part, r, x, level, V, head, buffer):
     """What the evidence of one class is more than Laplace's approximation, to the next order.
 
     From third and fourth derivatives of the log likelihood of rows, and the covariance V of their
@@ -501,7 +515,7 @@ def _beyond(kind, many, few, phi, part, r, x, level, V, head, buffer):
     for i in range(r.shape[1]):
         p, weight, e = row(r, MEAN, i), row(r, WEIGHT, i), row(r, LEFT_OF_ONE, i)
         v = (_covariance_of(x, i, i) + level * e * e) / part
-        if kind == 1:
+        if counts is not None:
             third = 0.0 - weight * p / phi
             fourth = third
         else:
@@ -525,7 +539,7 @@ def _beyond(kind, many, few, phi, part, r, x, level, V, head, buffer):
     return part * smaller(larger(total, -_MOST_BEYOND), _MOST_BEYOND)
 
 
-@njit
+@inner
 def _covariance(kappa, B, inverse, cov):
     """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
     k = len(B)
@@ -545,7 +559,7 @@ def _covariance(kappa, B, inverse, cov):
             set_row(cov, j, i, kappa * total)
 
 
-@njit
+@inner
 def _log_rates(x, r, ur, u1, mean, near, count, delta, q11, t2, known, moved, head, buffer, out):
     """Logarithms of mean rates about the mean row, to the second order about the mode, (T, W).
 
@@ -586,7 +600,7 @@ def _log_rates(x, r, ur, u1, mean, near, count, delta, q11, t2, known, moved, he
         set_row(out, j, score + 0.5 * (bend + known + (moved - 1.0) * spread))
 
 
-@njit
+@inner
 def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
     T, k = len(P), len(ur)
@@ -624,19 +638,19 @@ def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
                 _plus(moment, at + 1 + j, v / kappa)
 
 
-@njit
+@inner
 def _plus(x, i, value):
     set_row(x, i, row(x, i) + value)
 
 
-@njit
+@inner
 def _stretch(x, some, longer):
     """Rows of (k, W), of which `some` (k, W) are longer, by so much."""
     for i in range(len(x)):
         set_row(x, i, row(x, i) * (1.0 + row(some, i) * longer))
 
 
-@njit
+@inner
 def _fade(x, faded):
     """Rows of (., W) times one."""
     for i in range(len(x)):
@@ -644,19 +658,31 @@ def _fade(x, faded):
 
 
 @njit
-def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, asked, out):
-    of_tasks, squares, of_subgroups = tasks
+def _posterior(
+    counts,
+    several,
+    subgroups,
+    A,
+    given,
+    tasks,
+    heads,
+    ratio,
+    grids,
+    log_weights,
+    tol,
+    asked,
+    out,
+    work,
+):
+    # What is None is not compiled: `counts`, `several` classes, and indicators of `subgroups`.
+    of_tasks, squares = tasks
     kappa, phi, of_phi, t2 = grids
     evidence, of_level, of_slopes, moment, typical, outside = out
     (blocks, n, k, W), C, T = A.shape, given.shape[1], len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
-    lower = 0.5 if kind == 1 else 0.0
-    R, B, u = np.empty((C, 10, n, W)), np.zeros((C, k, k, W)), np.empty((C, 2, k, W))
-    f, x, V, near = np.empty((n, W)), np.empty((n, k, W)), np.empty((2, n, W)), np.empty((2, k, W))
-    logs, q, step, buffer = np.empty((C, W)), np.empty((C, 3, W)), np.empty((C, W)), np.empty(W)
-    delta, P, share, E = np.empty((T, C, W)), np.empty((T, W)), np.empty((T, W)), np.empty((T, W))
-    lines, inverse, cov = np.empty((C, 2, W)), np.zeros((k, k, W)), np.zeros((k, k, W))
-    nested, stretched = of_subgroups.shape[1] > 0, np.empty((n, k, W))
+    lower = 0.0 if counts is None else 0.5
+    (R, B, u), (x, stretched, inverse, cov, V, near, q, lines, delta), of_lanes, buffer = work
+    f, logs, step, P, share, E = of_lanes
     for b in range(blocks):
         head, few, a_b = heads[b], 0.0, A[b]
         count, many, constant = row(of_tasks, b, 0), row(of_tasks, b, 1), row(of_tasks, b, 2)
@@ -670,8 +696,8 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
             mean = wide(0.0)
             for i in range(n):
                 mean = mean + row(a_b, i, j) / at_least_one
-            if nested:  # rates are those of subgroups without an effect
-                mean = mean * (1.0 - row(of_subgroups, b, j))
+            if subgroups is not None:  # rates are those of subgroups without an effect
+                mean = mean * (1.0 - row(subgroups, b, j))
             set_row(near, 0, j, _pooled(mean, head, buffer))
         for g in range(len(phi)):
             for c in range(C):
@@ -680,17 +706,17 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
                         set_row(R, c, v, i, row(given, b, c, v, i))
             for a in range(len(kappa)):
                 K, live, longer = kappa[a], wide(1.0), np.sqrt(ratio / kappa[a]) - 1.0
-                if nested:
+                if subgroups is not None:
                     for i in range(n):
                         for j in range(k):
                             set_row(stretched, i, j, row(A, b, i, j))
-                        _stretch(stretched[i], of_subgroups[b], longer)
+                        _stretch(stretched[i], subgroups[b], longer)
                     a_b = stretched
                 for c in range(C):
                     for i in range(n):
                         set_row(R, c, BASE, i, row(given, b, c, BASE, i) - K * lower * reach)
                 for turn in range(_MOST_STEPS):
-                    _expand(kind, phi[g], part, live, R)
+                    _expand(counts, several, phi[g], part, live, R)
                     for c in range(C):
                         r = R[c]
                         set_row(logs, c, _factorise(a_b, r, K, head, B[c], f))
@@ -705,7 +731,7 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
                         going += buffer[t]
                     if going == 0.0:
                         break
-                _means(kind, R)
+                _means(counts, several, R)
                 beyond = constant / phi[g] - of_phi[g] * count
                 for c in range(C):
                     level, q11 = wide(0.0), row(q, c, 0)
@@ -713,13 +739,14 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
                         level = level + row(share, j) * t2[j] / (1.0 + t2[j] * q11)
                     _whiten(a_b, K, B[c], x)
                     of = many, few, phi[g], part, R[c], x, level, V, head, buffer
-                    beyond = beyond + _beyond(kind, *of)
+                    beyond = beyond + _beyond(counts, *of)
                     at, along, square = _linear(phi[g], R[c], head, buffer)
                     beyond = beyond + at
                     set_row(lines, c, 0, along)
                     set_row(lines, c, 1, square)
                 for j in range(T):
-                    v = row(P, j) + beyond - _losses(kind, phi[g], R, delta[j], head, buffer)
+                    v = _losses(counts, several, phi[g], R, delta[j], head, buffer)
+                    v = row(P, j) + beyond - v
                     for c in range(C):
                         d = row(delta, j, c)
                         v = v + (row(lines, c, 0) + row(lines, c, 1) * d) * d
@@ -744,13 +771,13 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
                     if asked > 1:
                         _fade(moment[b, c], before)
                         _covariance(K, B[c], inverse, cov)
-                    if nested:
+                    if subgroups is not None:
                         for v in range(2):
-                            _stretch(u[c, v], of_subgroups[b], longer)
-                    if nested and asked > 1:
+                            _stretch(u[c, v], subgroups[b], longer)
+                    if subgroups is not None and asked > 1:
                         for i in range(k):
-                            far = 1.0 + row(of_subgroups, b, i) * longer
-                            _stretch(cov[i], of_subgroups[b], longer)
+                            far = 1.0 + row(subgroups, b, i) * longer
+                            _stretch(cov[i], subgroups[b], longer)
                             _fade(cov[i], far)
                     sums = of_level[b, c], of_slopes[b, c], moment[b, c]
                     _add(share, delta, c, q11, t2, K, u[c, 1], u[c, 0], cov, asked, *sums)
@@ -763,12 +790,12 @@ def _posterior(kind, A, given, tasks, heads, ratio, grids, log_weights, tol, ask
                             s = row(squares, b, i, j)
                             known = known + s * row(cov, i, j)
                             spread = spread + s * row(u, c, 0, i) * row(u, c, 0, j)
-                    if kind == 1:
+                    if counts is not None:
                         of = x, R[c], u[c, 1], u[c, 0], near[0], near[1], at_least_one
                         _log_rates(*of, delta, q11, t2, known, spread, head, buffer, E)
                     for j in range(T):
                         p = row(share, j)
-                        if kind == 1:
+                        if counts is not None:
                             v = row(E, j) - K * lower * reach
                         else:
                             v = known + spread * t2[j] / (1.0 + t2[j] * q11)
