@@ -186,13 +186,15 @@ def in_order(function, blocks):
 
 def cost_blocks(cost, limit):
     """Pairs (first, last): consecutive items that cost `limit` together at most, or one item."""
-    ends = np.concatenate([[0], np.cumsum(cost)])
-    blocks, first = [], 0
+    ends = np.cumsum(cost)
+    if len(cost) and ends[-1] <= limit:
+        return [(0, len(cost))]
+    blocks, first, before = [], 0, 0
     while first < len(cost):
-        last = int(np.searchsorted(ends, ends[first] + limit, side="right")) - 1
+        last = int(np.searchsorted(ends, before + limit, side="right"))
         last = max(last, first + 1)
         blocks.append((first, last))
-        first = last
+        first, before = last, ends[last - 1]
     return blocks
 
 
