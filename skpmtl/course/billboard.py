@@ -473,6 +473,11 @@ class HierarchicalBillboard(OfModels):
         return priors.middle(self.log_sigma, self.law.log_sigma, self.sigma)
 
     @property
+    def middle_kappa(self):
+        """Variance of slopes about the centre under the vote."""
+        return priors.middle(self.log_kappa, self.law.log_kappa, self.kappa)
+
+    @property
     def spread_below(self):
         """Standard deviation of effects of the factor below tasks, in units of y; None where
         nothing was released of it, or no unit."""

@@ -24,7 +24,6 @@ from ..task.priors import (
     at_least,
     bump,
     candidates,
-    middle,
     narrower,
     normalised,
     typical,
@@ -81,6 +80,12 @@ OF_EQUAL = 0.3
 # targets, 1.1 to 2.5 times as bad; with two thirds a private fit of overdispersed counts is 1.07 of
 # the one without a budget at epsilon 200, and not 1.02.
 ONE_BY_ONE, OF_SLOPES = 0.15, 3.3
+
+
+def shorter(n, length):
+    """Bounds of n steps that are this long together, each less than the one before."""
+    bounds = 1.0 - np.arange(n) / n
+    return bounds * (length / bounds.sum())
 
 
 class Loop:
@@ -281,9 +286,7 @@ class Loop:
         signal = self.model.n_present * self.plan.signal
         signal *= math.sqrt(every * self.rest / (n_slopes + 1))
         length = min(LONGEST, PER_SIGNAL * signal)
-        length *= OF_SCORES if self.law.of_scores else 1.0
-        bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
-        bounds *= length / bounds.sum()
+        bounds = shorter(N_STEPS, length * (OF_SCORES if self.law.of_scores else 1.0))
         last = self.steps > 0
         n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
         return bounds[self.steps : self.steps + n]
@@ -401,9 +404,7 @@ class Loop:
         model, rank = self.model, self.plan.relation.rank
         signal = model.n_present * self.plan.signal * math.sqrt(share / (rank * (self.d + 1)))
         n, drift = N_STEPS // 2, 0.0
-        bounds = 1.0 - np.arange(n) / n
-        bounds *= min(LONGEST, PER_SIGNAL * signal) / bounds.sum()
-        for bound in bounds:
+        for bound in shorter(n, min(LONGEST, PER_SIGNAL * signal)):
             question = queries.RelationStep(model.centre, bound, self.level_unit, rank=rank)
             found, noise = yield from self.ask(question, share / n)
             moved = found.reshape(rank, -1)
@@ -644,8 +645,8 @@ class Loop:
         which slopes vary; g is of length one where slopes without a preferred direction say all of
         levels. -> R, spreads of levels and slopes"""
         model = self.model
-        kappa = middle(model.log_kappa, self.law.log_kappa, model.kappa)
-        return model.middle_tau / math.sqrt(kappa) * self.d * model.root, model.middle_tau, kappa
+        tau, kappa = model.middle_tau, model.middle_kappa
+        return tau / math.sqrt(kappa) * self.d * model.root, tau, kappa
 
     def origin(self, share):
         """The direction in which levels follow slopes, shrunk by its noise (James-Stein)."""

@@ -12,11 +12,10 @@ import math
 import numpy as np
 
 from . import queries
-from .likelihood import moved_to, sure_of
+from .likelihood import DEPENDENT, moved_to, sure_of
 
 # .2 % of the noise of ten rows, which is below what ten draws of a table tell apart.
 MOST = 0.02
-DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
 _STEPS, _TOL = 50, 1e-4  # on the ratio of variances; in its standard error
 
 

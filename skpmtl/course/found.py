@@ -99,7 +99,7 @@ def _slopes(board):
         lie = f"lie in about {board.directions:.1f} of {board.n_features} directions"
     if likely < 2 or not board.centre[..., 1:].any():
         return f"those of tasks {lie}" if lie else "nothing was found that tasks have in common"
-    own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.kappa))
+    own = math.sqrt(board.middle_kappa)
     size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"

@@ -31,7 +31,7 @@ from scipy.linalg.lapack import dpotri
 
 from .._runtime.jit import njit
 from ..tables.table import blocks_of
-from ..task.priors import BEFORE_RATIO, RATIO, after, middle
+from ..task.priors import BEFORE_RATIO, RATIO, after
 from . import profiles
 from .personal import same
 from .queries import Question, alone
@@ -40,7 +40,7 @@ _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; and of a first look at effects.
 _TOL, _FIRST = 1e-6, 0.1
 _APART = 1e-4  # between logarithms of spreads, for slopes
-_RANK = 1e-9  # of the largest eigenvalue of the columns of beta
+DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
 
 
 @dataclass
@@ -191,7 +191,7 @@ class _Deviance:
         p = len(F) - 1 - sum(self.sizes)
         if self.basis is None:  # columns may depend on each other
             values, vectors = np.linalg.eigh(F[:p, :p])
-            self.basis = vectors[:, values > _RANK * values[-1]]
+            self.basis = vectors[:, values > DEPENDENT * values[-1]]
         rank = self.basis.shape[1]
         omega = np.repeat(spreads[2 + self.has_below :], self.sizes)
         R = _both_sides(F[:-1, :-1], self.basis, omega)
@@ -304,7 +304,7 @@ def find_spreads(loop, first):
     model = loop.model
     sizes, has_below = [f.factor.n_levels for f in model.factors], model.below is not None
     sigma = model.row_spread
-    start = [model.middle_tau, math.sqrt(middle(model.log_kappa, model.law.log_kappa, model.kappa))]
+    start = [model.middle_tau, math.sqrt(model.middle_kappa)]
     start += [sigma * math.sqrt(model.middle_ratio)] * has_below
     start += [sigma if f.spread is None else f.spread for f in model.factors]
     start = np.log(np.maximum(np.array(start) / sigma, _Deviance.START))

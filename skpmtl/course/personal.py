@@ -14,7 +14,6 @@ from ..task.nested import (
     gains,
     information,
     log_evidence,
-    log_evidence_by,
     moved,
     of_origin,
 )
@@ -22,7 +21,7 @@ from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
-FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
+NEAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
 HULL = 2.0  # units about its level that a task's predictions may always take
 # Variance of log2 of a scale that halves the reach of rows beyond a task's own: with its own alone
@@ -138,8 +137,10 @@ class TaskModels:
         near = [near - model.origin for *_, near in self.rows]
         if same_shape is None:
             found = [
-                RatioPart(Decomposition(rows, root, mean, as_rows), log_root)
-                for (rows, log_root, _), mean in zip(self.rows, near, strict=True)
+                RatioPart(Decomposition(rows, root, mean, as_rows), log_root, cell)
+                for cell, ((rows, log_root, _), mean) in enumerate(
+                    zip(self.rows, near, strict=True)
+                )
             ]
         else:
             found = [
@@ -161,7 +162,7 @@ class TaskModels:
             if how == joined and np.array_equal(known, root):
                 break
         else:
-            found = RatioPart(Decomposition(rows, root, near, as_rows), log_weight)
+            found = RatioPart(Decomposition(rows, root, near, as_rows), log_weight, 0)
             shapes[:] = [(root, joined, found), *shapes][:4]
         alike = parts[0].log_root + self.summaries.n * np.log1p(-model.far)
         return [parts[0]._replace(log_root=alike), found]
@@ -174,8 +175,7 @@ class TaskModels:
         F = Z + (self.near_mean - own.x_mean)[self.codes]
         r = y - np.broadcast_to(level, len(slopes))[self.codes] - row_dots(F, slopes[self.codes])
         r, about_rows = about_medians(r, self.offsets, self.table.counts, self.summaries.n)
-        kappa = priors.middle(model.log_kappa, model.law.log_kappa, model.kappa)
-        variance = kappa * np.sum((F @ model.root) ** 2, axis=1)
+        variance = model.middle_kappa * np.sum((F @ model.root) ** 2, axis=1)
         variance += (model.middle_tau**2 * ~about_rows)[self.codes]
         q = chances(r, model.middle_sigma**2, variance, model.far)
         rows, log_weight = far_rows(Z, y, self.offsets, self.table.counts, *q)
@@ -207,8 +207,7 @@ class TaskModels:
         -> (m,); with `by` = "kappa", "sigma", "tau" or "ratio" of every cell of its grid, (m, n)
         """
         parts = self.decomposition(model, root)
-        given = parts, *self.around(model, centre, related), scales
-        return log_evidence(*given) if by is None else log_evidence_by(by, *given)
+        return log_evidence(parts, *self.around(model, centre, related), scales, by)
 
     def deviations(self, model, centre, root, scales, related=ALL):
         """Posterior mean less the centre, of level (m,) and slopes (m, d), under a prior."""
@@ -288,11 +287,9 @@ class TaskModels:
         found = []
         for part in model.all_components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
-            ratios = np.resize(model.ratio, len(dec))
-            for ratio, (logs, *means) in zip(
-                ratios, each(dec, *about, part.scales.possible()), strict=True
-            ):
-                found.append((ratio, *about, *means, part.log_weight + logs))
+            known = each(dec, *about, part.scales.possible())
+            for own, (logs, *means) in zip(dec, known, strict=True):
+                found.append((model.ratio[own.cell], *about, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)
         level = np.zeros(len(coef))
@@ -310,7 +307,7 @@ class TaskModels:
         extras = {"row_centre_": centre, **bounds}
         if model.groups is not None:
             logs = np.stack([logs for *_, logs in found], axis=1)
-            of_ratios = (logs - total[:, None]).reshape(-1, len(ratios))
+            of_ratios = (logs - total[:, None]).reshape(-1, len(dec))
             extras["membership_"] = membership(
                 log_sum(of_ratios).reshape(len(total), -1), len(model.groups)
             )
@@ -336,7 +333,8 @@ class TaskModels:
         effects *= self.unit[t]
         values = np.stack([effects, shrunk, left])
         x_means = groups.means(self.X, self.table.counts)
-        return LevelEffects.by_task(groups, self.level_names, values, of_new, x_means)
+        none = np.zeros(len(of_new))
+        return LevelEffects.by_task(groups, self.level_names, values, of_new, x_means, none)
 
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""
@@ -375,11 +373,11 @@ def reach_and_range(tasks, model, *ends):
             starts = offsets[own] - offsets[first]
             low, high = (end.reduceat(X, starts) for end in (np.minimum, np.maximum))
             far[own] = np.maximum(high - mean, mean - low)
-    reach = np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
+    reach = np.maximum(far, NEAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
     return {"row_reach_": reach, "prediction_range_": np.stack(ends, axis=1)}
 
 
-def bounded(Z, reach=FAR):
+def bounded(Z, reach=NEAR):
     """Distances of rows from a centre; those beyond `reach` count less the farther they are.
 
     Where a released centre or scale is wrong, all rows are far, and none says anything.

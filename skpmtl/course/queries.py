@@ -743,11 +743,8 @@ class Part(Public):
         grids = model.tau, model.kappa, model.sigma
         by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
-        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)
-        scales = scales.possible()
+        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio).possible()
         model = replace(model, origin=self.origin, far=self.far)
-        if not self.axis:  # outlying scales of few tasks move no vote
-            scales = scales.likely()
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
         return found if self.axis else found[:, None]
 

@@ -23,27 +23,8 @@ _FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, o
 
 
 @dataclass
-class ScaledRows:
-    """Rows about the centre of columns, in scales of their task, less its shift, as asked for."""
-
-    X: WrittenRows
-    codes: np.ndarray  # (N,)
-    centre: np.ndarray  # (d,)
-    scale: np.ndarray  # (m, d)
-    shift: np.ndarray  # (m, d)
-
-    @property
-    def shape(self):
-        return self.X.shape
-
-    def __getitem__(self, places):
-        of = self.codes[places]
-        return (self.X[places] - self.centre) / self.scale[of] - self.shift[of]
-
-
-@dataclass
 class Asked:
-    """Numbers of rows (N,) or (N, C), made where they are asked for, by their places."""
+    """Rows (N, d), or numbers of them (N,) or (N, C), made where they are asked for, by places."""
 
     make: Callable
     shape: tuple
@@ -182,7 +163,8 @@ class ScoreModels:
         effects = np.c_[model.row_effects(self.row_levels)]
         known = self.given if model.across is None else self.given + effects
         given = Asked(lambda at: known[at] + self.middle[self.codes[at], None], known.shape)
-        Z = ScaledRows(self.X, self.codes, model.column_centre, self.scale, self.shift)
+        # About the centre of columns, in scales of their task, less its shift.
+        Z = Asked(self._scaled(model.column_centre), self.X.shape)
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
         self._nested = None
         if model.below is not None:
@@ -190,6 +172,13 @@ class ScoreModels:
                 self.level_names, levels = self.row_levels.column(model.below)
                 self.subgroups = Subgroups.of(self.codes, levels, self.weights, len(self.tasks))
             self._nested = replace(self._rows, subgroups=self.subgroups)
+
+    def _scaled(self, centre):
+        def rows(places):
+            of = self.codes[places]
+            return (self.X[places] - centre) / self.scale[of] - self.shift[of]
+
+        return rows
 
     def _place_middle(self, model):
         middle = 0.0

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from ..task import priors
 from ..task.mixture import Posterior, noise_of
-from ..task.nested import averages, covariances, log_evidence_by
+from ..task.nested import averages, covariances, log_evidence
 from ..task.posterior import log_sum
 
 
@@ -20,9 +20,9 @@ def posterior(tasks, model):
     found = []
     for part in model.all_components():
         of = tasks.decomposition(model, part.root), *tasks.around_part(model, part), part.scales
-        log_evidence, *mean = averages(*of)
-        by_sigma = part.log_weight + log_evidence_by("sigma", *of)
-        found.append((part, part.log_weight + log_evidence, np.c_[tuple(mean)], of, by_sigma))
+        logs, *mean = averages(*of)
+        by_sigma = part.log_weight + log_evidence(*of, "sigma")
+        found.append((part, part.log_weight + logs, np.c_[tuple(mean)], of, by_sigma))
     total = log_sum(np.stack([logs for _, logs, *_ in found], axis=1))
     m, d = tasks.near_mean.shape
     mean, square = np.zeros((m, d + 1)), np.zeros((m, d + 1, d + 1))

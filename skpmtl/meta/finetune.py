@@ -24,7 +24,7 @@ from ..task.posterior import (
     TaskRows,
     averages,
     covariances,
-    log_evidence_by,
+    log_evidence,
     log_sum,
     shares_of,
 )
@@ -301,7 +301,7 @@ class TargetTasks(TasksInUnits):
         moved = np.column_stack([level, slopes])[:, None]
         if not spread:
             return log, moved, None
-        self.by_noise.append(log_evidence_by("sigma", *of))
+        self.by_noise.append(log_evidence(*of, "sigma"))
         return log, moved, covariances(*of)[1][:, None]
 
     def widened(self, covariance, shares):

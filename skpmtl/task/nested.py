@@ -37,6 +37,10 @@ class RatioPart(NamedTuple):
 
     dec: Decomposition
     log_root: np.ndarray  # (m,), log of the root of the product of 1 / (1 + g U_c)
+    cell: int  # of the grid
+
+    def log_prior(self, scales):
+        return self.log_root + scales.log_ratio[self.cell]
 
 
 @dataclass
@@ -116,10 +120,10 @@ class LevelEffects:
     left: np.ndarray
     of_new: float
     means: np.ndarray
-    effect_of_new: float = 0.0
+    effect_of_new: float
 
     @classmethod
-    def by_task(cls, groups, names, values, of_new, means, effects_of_new=None):
+    def by_task(cls, groups, names, values, of_new, means, effects_of_new):
         """Of the tasks of `groups`, whose levels are among `names`.
 
         `values` are `effects`, `shrunk` and `left` of all their levels, (3, n), and `of_new` and
@@ -129,9 +133,8 @@ class LevelEffects:
         out = np.empty(groups.n_tasks, dtype=object)
         for k in range(len(out)):
             own = np.arange(ends[k], ends[k + 1])  # copies, which have nothing of other tasks
-            known = *values[:, own], float(of_new[k]), means[own]
-            more = () if effects_of_new is None else (float(effects_of_new[k]),)
-            out[k] = cls(names[groups.levels[own]], *known, *more)
+            known = *values[:, own], float(of_new[k]), means[own], float(effects_of_new[k])
+            out[k] = cls(names[groups.levels[own]], *known)
         return out
 
     def by_level(self):
@@ -161,8 +164,8 @@ class LevelEffects:
 
 def _mixed(parts, scales, logs):
     """Of parts with this log evidence. -> that of the mixture (m,), weights of parts (n, m)"""
-    logs = [log + part.log_root for log, part in zip(logs, parts, strict=True)]
-    logs = np.stack(logs, axis=1) + scales.log_ratio
+    logs = [log + part.log_prior(scales) for log, part in zip(logs, parts, strict=True)]
+    logs = np.stack(logs, axis=1)
     total = log_sum(logs)
     return total, np.exp(logs - total[:, None]).T
 
@@ -175,31 +178,23 @@ def _average(parts, scales, found):
 
 
 def each(parts, level, slopes, scales):
-    """`averages` of every part, with the prior of its ratio in the log evidence. -> list"""
-    found = []
-    for part, log_ratio in zip(parts, np.resize(scales.log_ratio, len(parts)), strict=True):
+    """`averages` of every part, with its prior in the log evidence."""
+    for part in parts:
         logs, *means = posterior.averages(part.dec, level, slopes, scales)
-        found.append((logs + part.log_root + log_ratio, *means))
-    return found
+        yield logs + part.log_prior(scales), *means
 
 
-def log_evidence(parts, level, slopes, scales):
-    logs = [posterior.log_evidence(part.dec, level, slopes, scales) for part in parts]
-    return _mixed(parts, scales, logs)[0]
-
-
-def log_evidence_by(axis, parts, level, slopes, scales):
-    """Also by the axis "ratio"."""
-    centre = level, slopes, scales
-    if axis == "ratio":
-        logs = [posterior.log_evidence(part.dec, *centre) + part.log_root for part in parts]
-        return np.stack(logs, axis=1) + scales.log_ratio
-    found = []
-    for part, log_ratio in zip(parts, np.resize(scales.log_ratio, len(parts)), strict=True):
-        by = posterior.log_evidence_by(axis, part.dec, *centre)
-        found.append(by + (part.log_root[:, None] + log_ratio))
-    both = np.stack(found, axis=2)
-    return log_sum(both.reshape(-1, len(parts))).reshape(both.shape[:2])
+def log_evidence(parts, level, slopes, scales, by=None):
+    """Also by "ratio"."""
+    axis = None if by == "ratio" else by
+    logs = [posterior.log_evidence(part.dec, level, slopes, scales, axis) for part in parts]
+    if axis is None and by is None:
+        return _mixed(parts, scales, logs)[0]
+    before = [part.log_prior(scales) for part in parts]
+    if axis is None:
+        return np.stack([log + prior for log, prior in zip(logs, before, strict=True)], axis=1)
+    both = [log + prior[:, None] for log, prior in zip(logs, before, strict=True)]
+    return log_sum(np.stack(both, axis=2).reshape(-1, len(parts))).reshape(logs[0].shape)
 
 
 def _over_parts(function, parts, level, slopes, scales):

@@ -308,17 +308,6 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", 1 if by is None else len(getattr(scales, by))
 
 
-def _evidence(dec, level, slopes, scales, by=None):
-    *cells, size = _cells(scales, by)
-    starts, *known, of_tasks = dec._centred(level, slopes)
-    found = np.zeros((len(of_tasks), size))
-    for first in range(0, len(found), _BLOCK):
-        last = first + _BLOCK
-        own = starts[first : last + 1], *known, of_tasks[first:last]
-        _posterior(*own, *cells, found[first:last], None)
-    return found
-
-
 def _known(dec, level, slopes, scales, some=slice(None)):
     """Log evidence and sums of these tasks, whose levels and slopes are given, block by block.
 
@@ -357,7 +346,7 @@ def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, ou
         sums[:, known] = into.transpose(1, 0, 3, 2).reshape(shape, -1, R)[:, : len(known)]
 
 
-def log_evidence(dec, level, slopes, scales):
+def log_evidence(dec, level, slopes, scales, by=None):
     """Log evidence of the rows of every task. -> (m,), 0 for a task without rows
 
     Parameters
@@ -369,16 +358,17 @@ def log_evidence(dec, level, slopes, scales):
         a, of all tasks or of every one.
     scales : priors.Scales
         Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
+    by : {"kappa", "sigma", "tau"}, default=None
+        Of every cell of this grid, with its weight, over the others: (m, n).
     """
-    return _evidence(dec, level, slopes, scales)[:, 0]
-
-
-def log_evidence_by(axis, dec, level, slopes, scales):
-    """Log evidence of every cell of one grid, over the others. -> (m, n)
-
-    `axis` is "kappa", "sigma" or "tau". Weights of `scales` count for it, too.
-    """
-    return _evidence(dec, level, slopes, scales, axis)
+    *cells, size = _cells(scales, by)
+    starts, *known, of_tasks = dec._centred(level, slopes)
+    found = np.zeros((len(of_tasks), size))
+    for first in range(0, len(found), _BLOCK):
+        last = first + _BLOCK
+        own = starts[first : last + 1], *known, of_tasks[first:last]
+        _posterior(*own, *cells, found[first:last], None)
+    return found[:, 0] if by is None else found
 
 
 def averages(dec, level, slopes, scales):

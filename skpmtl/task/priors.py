@@ -34,10 +34,6 @@ _OWN_RATES = 1.0  # spread of log rates where no place was found, about the task
 # Variance of effects of subgroups of rows over that of a row: from what ten classes of ten rows
 # barely show to effects that are four times a row's noise.
 RATIO = np.append(0.0, 4.0 ** np.arange(-3, 3))
-# Weights of cells of tau, kappa and sigma, over that of the heaviest, below which votes on shapes
-# and centres leave them out: gains of paths then move by a tenth of the noise at epsilon 3, errors
-# by nothing (1.0000 on 20 tables), and fits take 4 % less time (six of them, -8 to 7 %).
-_RARE = 1e-3, 1e-2, 1e-2
 NEVER = -1e9  # log weight of what is known not to be
 WIDTH = 0.6  # of the priors that votes are on, in steps of their grid
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
@@ -238,24 +234,12 @@ class Scales:
 
     def possible(self):
         """Without cells that are known not to be."""
-        return self._only_above((NEVER, NEVER, NEVER))
-
-    def likely(self):
-        """Without cells that have less than `_RARE` of the weight of the heaviest.
-
-        Levels that are outliers are kept: without theirs, a task would explain its own by slopes.
-        """
-        return self._only_above(np.log(_RARE))
-
-    def _only_above(self, parts):
-        """Cells of tau, kappa and sigma with more than these log weights over the heaviest."""
-        logs = self.log_tau, self.log_kappa, self.log_sigma
-        kept = [log > log.max() + part for log, part in zip(logs, parts, strict=True)]
-        pairs = zip((self.tau, self.kappa, self.sigma), logs, kept, strict=True)
-        (tau, log_tau), (kappa, log_kappa), (sigma, log_sigma) = (
-            (grid[some], log[some]) for grid, log, some in pairs
-        )
-        return Scales(log_kappa, log_sigma, log_tau, tau, kappa, sigma, self.log_ratio)
+        found = {}
+        for name in ("kappa", "sigma", "tau"):
+            grid, logs = getattr(self, name), getattr(self, f"log_{name}")
+            known = logs > logs.max() + NEVER
+            found |= {name: grid[known], f"log_{name}": logs[known]}
+        return replace(self, **found)
 
     def larger(self, octaves):
         """Of tasks of which levels, slopes and rows spread more, all by so many octaves."""

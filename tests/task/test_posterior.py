@@ -15,7 +15,6 @@ from skpmtl.task.posterior import (
     gains,
     information,
     log_evidence,
-    log_evidence_by,
     moved,
 )
 from skpmtl.task.priors import Scales
@@ -75,7 +74,7 @@ def test_evidence_is_the_dense_normal_density(problem):
         log_evidence(dec, 0.7, a, prior), logsumexp(E, axis=(1, 2, 3)), rtol=1e-9
     )
     for axis, others in (("kappa", (2, 3)), ("sigma", (1, 3)), ("tau", (1, 2))):
-        found = log_evidence_by(axis, dec, 0.7, a, prior)
+        found = log_evidence(dec, 0.7, a, prior, axis)
         np.testing.assert_allclose(found, logsumexp(E, axis=others), rtol=1e-9)
 
 
@@ -120,7 +119,7 @@ def test_a_task_does_not_depend_on_the_others():
 
     def results(X, y, offsets):
         dec = Decomposition(TaskRows.of(X, y, offsets), L)
-        by = log_evidence_by("tau", dec, 0.1, np.ones(D), scales())
+        by = log_evidence(dec, 0.1, np.ones(D), scales(), "tau")
         return by, *averages(dec, 0.1, np.ones(D), scales())
 
     together = results(X, y, offsets)
@@ -147,7 +146,7 @@ def test_far_cells_keep_their_evidence():
     dec = Decomposition(TaskRows.of(X, y, offsets), np.eye(D))
     sigma = np.array([1e-3, 1.0])
     wide = replace(scales(), sigma=sigma, log_sigma=np.zeros(2))
-    by = log_evidence_by("sigma", dec, 0.0, np.zeros(D), wide)[0]
+    by = log_evidence(dec, 0.0, np.zeros(D), wide, "sigma")[0]
     one = replace(wide, sigma=sigma[:1], log_sigma=np.zeros(1))
     assert by[0] < by[1] - 1e3
     assert by[0] == pytest.approx(log_evidence(dec, 0.0, np.zeros(D), one)[0], rel=1e-9)
@@ -192,8 +191,8 @@ def test_equal_columns_of_any_size_are_one_column(n, size):
         )
     )
     for axis in ("kappa", "sigma"):
-        found = log_evidence_by(axis, wide, 0.3, np.zeros(d), one)
-        expected = log_evidence_by(axis, narrow, 0.3, np.zeros(1), one)
+        found = log_evidence(wide, 0.3, np.zeros(d), one, axis)
+        expected = log_evidence(narrow, 0.3, np.zeros(1), one, axis)
         np.testing.assert_allclose(found, expected, rtol=1e-7)
     np.testing.assert_allclose(
         averages(wide, 0.3, np.zeros(d), one)[2].sum(),
