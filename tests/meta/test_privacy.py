@@ -123,6 +123,16 @@ def test_sampled_noise():
         assert plain.gaussian_delta(mu, 2.0) >= 1e-3 * (1 - 1e-4)
 
 
+def test_sampled_noise_covers_a_person_with_rows_in_two_tasks():
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    X = np.ones((len(TASK), 2))
+    given = {"adjacency": "zero-out", "inner_steps": 3, "epsilon": 2.0, **BATCHES["poisson"]}
+    est = estimator(max_rows_per_unit=2, **given)
+    told = est.fit(X, X[:, 0], task=TASK, unit=np.arange(len(X))).task_privacy
+    runs = [(5 / SIZES[k], told(k)["noise_multiplier"], 1, 3) for k in (0, 2)]
+    assert plain.sampled_delta(2.0, "zero-out", runs) <= 1e-3
+
+
 @pytest.mark.parametrize("bound, group", [(1, 1), (3, 1), (3, 2), (7, 2), (5, 5)])
 def test_persons_with_rows_in_several_tasks(bound, group):
     """Any way to spread `bound` rows over tasks, `group` at most in each, is within budget."""
