@@ -23,7 +23,7 @@ WIDE = {"10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300)}
 
 class _Fit:
     timer = staticmethod(cpu_seconds)
-    sample_time, repeat = 0.05, (2, 5, 5.0)  # samples, and seconds of them at most
+    sample_time, repeat = 0.05, (2, 5, 1.0)  # samples, and seconds of them at most
 
     def exact(self, penalty, X, y, task, share=0.1, kind=""):
         warnings.simplefilter("ignore")

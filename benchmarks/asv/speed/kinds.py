@@ -148,7 +148,7 @@ CALLS = {
 
 class _Kind:
     timer = staticmethod(cpu_seconds)
-    sample_time, repeat = 0.05, (2, 5, 5.0)  # samples, and seconds of them at most
+    sample_time, repeat = 0.05, (2, 5, 1.0)  # samples, and seconds of them at most
 
 
 class Calls(_Kind):
