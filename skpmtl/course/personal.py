@@ -119,53 +119,44 @@ class TaskModels:
         """Of a shape; `joined`: whether mean rows are seen as rows, or as the level alone.
 
         Of columns that are constant in a task it is always a row: all that the task knows of them.
+        With far rows, see `skpmtl.task.far`, also of the part of tasks that have some.
         -> list of `RatioPart`
         """
         self._place(model)
-        as_rows = joined or self.constant
-        found = self._alike(model, root, joined, as_rows)
-        return self._with_far(found, model, root, joined, as_rows) if model.far else found
+        found = self._parts(self._shapes, self.rows, model.origin, root, joined)
+        if not model.far:
+            return found
+        key = *self._placed, model.centre, model.log_components, model.root, model.origin
+        key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.far)
+        key = *key, model.related, model.above and model.above.effects
+        if not same(key, self._far[0]):
+            self._far = key, [self._find_far(model)], []
+        alike = found[0].log_root + self.summaries.n * np.log1p(-model.far)
+        more = self._parts(self._far[2], self._far[1], model.origin, root, joined)
+        return [found[0]._replace(log_root=alike), *more]
 
-    def _alike(self, model, root, joined, as_rows):
-        """Of rows that all have the same noise."""
-        same_shape, seen = None, (np.array(joined), model.origin)
-        for known, how, found in self._shapes:
+    def _parts(self, kept, every, origin, root, joined):
+        """Of `every` (rows, log weights, mean rows); the last four shapes are `kept`."""
+        same_shape, seen, as_rows = None, (np.array(joined), origin), joined or self.constant
+        for known, how, found in kept:
             if np.array_equal(known, root):
                 if same(how, seen):
                     return found
                 same_shape = found
-        near = [near - model.origin for *_, near in self.rows]
+        near = [near - origin for *_, near in every]
         if same_shape is None:
+            known = enumerate(zip(every, near, strict=True))
             found = [
-                RatioPart(Decomposition(rows, root, mean, as_rows), log_root, cell)
-                for cell, ((rows, log_root, _), mean) in enumerate(
-                    zip(self.rows, near, strict=True)
-                )
+                RatioPart(Decomposition(rows, root, mean, as_rows), log_weight, cell)
+                for cell, ((rows, log_weight, _), mean) in known
             ]
         else:
             found = [
                 part._replace(dec=part.dec.with_mean_rows(mean, as_rows))
                 for part, mean in zip(same_shape, near, strict=True)
             ]
-        self._shapes = [(root, seen, found), *self._shapes][:4]
+        kept[:] = [(root, seen, found), *kept][:4]
         return found
-
-    def _with_far(self, parts, model, root, joined, as_rows):
-        """Also with the part of tasks with far rows, see `skpmtl.task.far`."""
-        key = *self._placed, model.centre, model.log_components, model.root, model.origin
-        key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.far)
-        key = *key, model.related, model.above and model.above.effects
-        if not same(key, self._far[0]):
-            self._far = key, self._find_far(model), []
-        (rows, log_weight, near), shapes = self._far[1:]
-        for known, how, found in shapes:
-            if how == joined and np.array_equal(known, root):
-                break
-        else:
-            found = RatioPart(Decomposition(rows, root, near, as_rows), log_weight, 0)
-            shapes[:] = [(root, joined, found), *shapes][:4]
-        alike = parts[0].log_root + self.summaries.n * np.log1p(-model.far)
-        return [parts[0]._replace(log_root=alike), found]
 
     def _find_far(self, model):
         """-> `TaskRows`, log of their weight (m,), mean rows (m, d)"""
@@ -180,7 +171,7 @@ class TaskModels:
         q = chances(r, model.middle_sigma**2, variance, model.far)
         rows, log_weight = far_rows(Z, y, self.offsets, self.table.counts, *q)
         moved = np.where(rows.n[:, None] > 0, rows.x_mean - own.x_mean, 0.0)
-        return rows, log_weight, self.near_mean + moved
+        return rows, log_weight, self.rows[0][2] + moved
 
     def around(self, model, centre, related=ALL, some=slice(None)):
         """Level and slopes that these tasks are about: those of `centre`, a factor and covariates.

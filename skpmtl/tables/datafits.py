@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from .table import floats
+from .table import FAR, floats
 from .targets import public_range, refuse_target
 from .weights import in_rows, without_weightless
 
 __all__ = ["DATAFITS", "LOGISTIC", "POISSON", "Datafit", "real_target"]
 
 _LEAST = 1e-6  # curvature of a row in steps of Newton's method
-_FAR, _FARTHEST = 100.0, 1e6  # scores of counts from which losses are linear, and constant
+_FARTHEST = 1e6  # scores of counts from which losses are constant
 _WILD = 20.0  # distance of a score from the logarithm of its count at which curvatures say nothing
 NO_EVENTS = 0.5  # events of a task that has none: its level stays finite
 
@@ -146,7 +146,7 @@ class Poisson(Datafit):
         return replace(table, y=weights * table.y, base=base, weights=None, masses=masses)
 
     def value(self, y, score):
-        near = np.clip(score, -_FAR, _FAR)
+        near = np.clip(score, -FAR, FAR)
         with np.errstate(all="ignore"):
             saturated = np.where(y > 0, y - y * np.log(y), 0.0)
         mean = np.exp(near)
@@ -154,7 +154,7 @@ class Poisson(Datafit):
         return mean - y * near - saturated + (mean - y) * beyond
 
     def derivatives(self, y, score):
-        mean = np.exp(np.clip(score, -_FAR, _FAR))
+        mean = np.exp(np.clip(score, -FAR, FAR))
         return mean - y, mean
 
     def working(self, y, score):

@@ -19,7 +19,7 @@ __all__ = [
 ]
 LARGEST = 1e30  # bound on features and targets: their powers in the solvers stay finite
 _LARGEST_FLOAT = sys.float_info.max
-FAR = 100.0  # of logarithms of rates: they stay finite
+FAR = 100.0  # logarithms of rates from which losses of counts are linear: they stay finite
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 

@@ -38,14 +38,13 @@ import numpy as np
 
 from .._runtime.jit import inner, njit
 from .._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
-from ..tables.table import row_products
+from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
 from .nested import Subgroups
 
 LOGISTIC, POISSON, SOFTMAX = 0, 1, 2
 _LEAST = 1e-6  # curvature of a row
 _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expansion is another
-_FAR = 100.0  # scores of counts from which losses are linear
 _MOST_STEPS = 25
 _MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
 _MOMENTS = {None: 0, "means": 1, "second": 2, "kept": 3, "information": 4}
@@ -277,7 +276,7 @@ def _means(counts, several, R):
     for i in range(n):
         top, total = row(R, 0, SCORE, i), wide(0.0)
         if counts is not None:
-            set_row(R, 0, MEAN, i, exp(smaller(larger(top, -_FAR), _FAR)))
+            set_row(R, 0, MEAN, i, exp(smaller(larger(top, -FAR), FAR)))
         elif several is None:
             e = exp(larger(smaller(top, 0.0 - top), -700.0))
             set_row(R, 0, MEAN, i, chosen(top, 1.0, e) / (1.0 + e))
@@ -452,7 +451,7 @@ def _losses(counts, several, phi, R, delta, head, buffer):
     for i in range(R.shape[2]):
         s = row(R, 0, LEFT, i) + row(delta, 0) * row(R, 0, LEFT_OF_ONE, i)
         if counts is not None:
-            near = smaller(larger(s, -_FAR), _FAR)
+            near = smaller(larger(s, -FAR), FAR)
             f = exp(near) * (1.0 + s - near)
         elif several is None:
             f = larger(s, 0.0) + log(1.0 + exp(larger(smaller(s, 0.0 - s), -700.0)))
