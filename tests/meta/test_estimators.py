@@ -372,6 +372,17 @@ def test_a_column_of_another_unit_does_not_hide_the_others(scale, origin):
     assert np.abs(np.log2(unit / (2.0 * np.append(scale + origin, np.ones(3))))).max() < 1.5
 
 
+def test_what_a_record_says_of_columns_is_its_octaves():
+    """Over the mean of log2 |z| of a normal variable z, in parts of the reach."""
+    scale, octaves = np.array([1e-2, 1.0, 1e3]), np.array([[1.0, -2.0, 0.5]])
+    mean = -(np.euler_gamma + np.log(2.0)) / (2.0 * np.log(2.0))
+    X = scale * 2.0 ** (octaves + mean)
+    table = TaskTable(X=X, y=np.zeros(1), offsets=np.arange(2), tasks=np.arange(1))
+    public = {"scale": scale, "centre": np.zeros(3), "reach": NEAREST, "number": 0}
+    found = sums_of_records(table, np.array([0.7]), np.arange(1), "scales", public)
+    assert_allclose(found, 0.7 * octaves / (NEAREST * np.sqrt(3.0)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e200])
 def test_what_a_record_says_of_columns_is_bounded(bad):
     """In a ball of length 1, whatever it holds and whatever was released before."""
