@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from skpmtl import DPMetaInitClassifier, MPMTLLowRank, load_billboard, save_billboard
+from skpmtl.exchange.files import _CLASS_TYPES
 from skpmtl.exchange.wire import from_npy, to_npy
 from tests.helpers.apart import apart
 from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
@@ -385,6 +386,14 @@ def test_arrays_of_a_message_are_held_against_their_size():
         from_npy(data, "x", shape=(3, 2))
     with pytest.raises(ValueError, match="Object arrays cannot be saved"):
         to_npy(np.array([object()]))
+
+
+def test_labels_of_every_type_come_back():
+    for kind in "i1 u2 i4 f4 f2 >i4 >f8 U3 >U3 ?".split():
+        labels = np.array([0, 1]).astype(kind)
+        there = from_npy(bytes(to_npy(labels)), "classes", _CLASS_TYPES)
+        np.testing.assert_array_equal(there, labels)
+        assert there.dtype == labels.dtype.newbyteorder("=")
 
 
 # --------------------------------------------------------------------------------- writing
