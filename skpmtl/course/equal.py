@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from . import queries
-from .likelihood import DEPENDENT, moved_to, sure_of
+from .likelihood import DEPENDENT, sure_of
 
 # .2 % of the noise of ten rows, which is below what ten draws of a table tell apart.
 MOST = 0.02
@@ -37,16 +37,8 @@ def find(loop):
         size = (np.linalg.norm(scores) + math.sqrt(squares)) / m
         if size**2 < MOST:
             loop.take_equal()
-            law, model, moves = loop.law, loop.model, np.zeros(4)
-            tau = law.tau(model.width, model.unit)
-            moves[1], of_noise = moved_to(law.sigma, noise)
-            moves[2], of_level = moved_to(tau, math.sqrt(ratio) * noise)
-            loop.update(
-                centre=centre,
-                moved=moves,
-                log_sigma=sure_of(of_noise, law.log_sigma),
-                log_tau=sure_of(of_level, law.before_tau(tau)),
-            )
+            scales = sure_of(loop.model, sigma=noise, tau=math.sqrt(ratio) * noise)
+            loop.update(centre=centre, **scales)
             return True
     loop.model = before
     return False

@@ -318,21 +318,12 @@ def find_spreads(loop, first):
     # Posterior covariance of the effects over their spread.
     half = np.linalg.solve(root, np.eye(len(root))[:, len(root) - len(omega) :])
     doubt = sigma * omega * np.sqrt((half**2).sum(axis=0))
-    law, tau, moves, known = model.law, model.law.tau(model.width, model.unit), np.zeros(4), {}
-    grids = {
-        "kappa": (law.kappa, (spreads[1] * sigma) ** 2, law.log_kappa),
-        "sigma": (law.sigma, sigma, law.log_sigma),
-        "tau": (tau, spreads[0] * sigma, law.before_tau(tau)),
-    }
-    for k, (name, (grid, size, before)) in enumerate(grids.items()):
-        moves[k], at = moved_to(grid, size)
-        known[f"log_{name}"] = sure_of(at, before)
+    found = {"kappa": (spreads[1] * sigma) ** 2, "sigma": sigma, "tau": spreads[0] * sigma}
     if has_below:
-        moves[3], at = moved_to(RATIO[1:], spreads[2] ** 2)
-        known["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, BEFORE_RATIO)
+        found["ratio"] = spreads[2] ** 2
     loop.update(centre=centre)
-    if sigma > law.sigma[0]:  # otherwise rounding of rows that have no noise
-        loop.update(moved=moves, **known)
+    if sigma > model.law.sigma[0]:  # otherwise rounding of rows that have no noise
+        loop.update(**sure_of(model, **found))
     ends = np.cumsum(sizes)
     for f, end, spread in zip(model.factors, ends, spreads[2 + has_below :], strict=True):
         own = slice(end - f.factor.n_levels, end)
@@ -342,14 +333,24 @@ def find_spreads(loop, first):
         loop.update(profiles=(yield from profiles.profiles(deviance, spreads, sigma)))
 
 
-def moved_to(grid, value):
-    """Octaves by which a grid has to move for a cell to be this value, and the cell."""
-    if not value:
-        return 0.0, 0
-    at = int(np.argmin(np.abs(np.log2(grid / value))))
-    return float(np.log2(value / grid[at])), at
-
-
-def sure_of(at, before):
-    """Log weights of a vote that is sure of one cell."""
-    return after(alone(at, len(before))[:, 0], before)
+def sure_of(model, **sizes):
+    """Scales of these sizes: octaves by which grids move for a cell to be each, and log weights of
+    votes that are sure of these cells. -> dict of fields of the model"""
+    law = model.law
+    tau = law.tau(model.width, model.unit)
+    grids = {
+        "kappa": (law.kappa, law.log_kappa),
+        "sigma": (law.sigma, law.log_sigma),
+        "tau": (tau, law.before_tau(tau)),
+        "ratio": (RATIO[1:], BEFORE_RATIO),
+    }
+    found = {"moved": np.zeros(4)}
+    for k, (name, (grid, before)) in enumerate(grids.items()):
+        if name in sizes:
+            size, at = sizes[name], 0
+            if size:
+                at = int(np.argmin(np.abs(np.log2(grid / size))))
+                found["moved"][k] = np.log2(size / grid[at])
+                at += len(before) - len(grid)  # behind a cell of nothing
+            found[f"log_{name}"] = after(alone(at, len(before))[:, 0], before)
+    return found
