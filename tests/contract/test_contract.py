@@ -246,20 +246,19 @@ def test_report(case):
 def test_noise_is_that_of_the_operating_system_by_default(case):
     est, given = clone(case.estimator), arguments(case, long_data(case.n_classes))
     billboards = []
-    for seed in (None, None, 0, 0, 1):
+    for seed in (None, None, 0, 0):
         np.random.seed(0)  # noqa: NPY002  # numpy's global stream has no part in it
         est.set_params(random_state=seed)
         billboards.append(fit(est, *given).billboard_)
         if seed is None and est.privacy_.releases:
             described = est.privacy_.rng, est.privacy_.arithmetic
             assert described == (SystemSource.description, SYSTEM_ARITHMETIC)
-    first, again, one, same, other = (
+    first, again, one, same = (
         np.concatenate([np.empty(0), *map(np.ravel, released(b))]) for b in billboards
     )
     assert_array_equal(one, same)
-    if one.size:
-        for a, b in ((first, again), (one, other)):  # noise may lead to other queries
-            assert a.shape != b.shape or (a != b).any()
+    if one.size:  # noise may lead to other queries
+        assert first.shape != again.shape or (first != again).any()
 
 
 @every(CURATED)
