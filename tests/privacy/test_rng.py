@@ -157,8 +157,8 @@ def test_one_stream_per_fit():
             first, second = noise_source(shared).normal(20), noise_source(shared).normal(20)
         assert (first != second).all()
     with pytest.warns(PrivacyLeakWarning):
-        noise = noise_source(3).normal(20)
-    assert (noise != np.random.default_rng(3).standard_normal(20)).all()
+        noise, other = (noise_source(seed).normal(20) for seed in (3, 4))
+    assert (noise != np.random.default_rng(3).standard_normal(20)).all() and (noise != other).all()
 
 
 def test_grid():
