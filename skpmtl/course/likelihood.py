@@ -30,7 +30,6 @@ from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotri
 
 from .._runtime.jit import njit
-from ..tables.table import blocks_of
 from ..task.priors import BEFORE_RATIO, RATIO, after
 from . import profiles
 from .personal import same
@@ -81,31 +80,25 @@ class _Products:
         Z = np.c_[np.ones(len(y)), (X / tasks.scale[codes] + moved[codes]) @ model.root]
         F = sparse.hstack([sparse.csr_array(B), _indicators(tasks, model), y[:, None]], "csr")
         self.n, self.FF = u.sum(), (F.multiply(u[:, None]).T.tocsr() @ F).toarray()
-        self.ZZ = np.zeros((len(there), Z.shape[1], Z.shape[1]))
-        starts = np.append(tasks.offsets[there], len(y))
-        for first, last in blocks_of(starts, Z.shape[1] ** 2):
-            some = slice(starts[first], starts[last])
-            both = (u[some, None] * Z[some])[:, :, None] * Z[some, None]
-            self.ZZ[first:last] = np.add.reduceat(both, starts[first:last] - starts[first])
-        owner = np.searchsorted(there, codes)
+        ZZ = [np.add.reduceat((u * one)[:, None] * Z, tasks.offsets[there]) for one in Z.T]
+        self.ZZ, owner = np.stack(ZZ, axis=1), np.searchsorted(there, codes)
         self.pairs, of_number = _pairs(owner, F, len(there))
         self.ZF = _sums(F, u[:, None] * Z, of_number)
         self.classes = None
         if tasks.subgroups is not None:
             of_class, of_task = tasks.subgroups.of_row, tasks.subgroups.tasks
             n, ends = len(of_task), np.searchsorted(of_task, there)
-            sizes = np.bincount(of_class, u, minlength=n)
             z = np.stack([np.bincount(of_class, u * one, minlength=n) for one in Z.T], axis=1)
             pairs, at = _pairs(of_class, F, n)
             to = np.empty(len(pairs[1]), dtype=int)
             to[at] = of_number
-            self.classes = sizes, ends, z, pairs, _sums(F, u[:, None], at), to
+            self.classes = ends, z, pairs, _sums(F, u[:, None], at), to
 
     def at(self, tau, kappa, rho):
         ZZ, ZF, found, logdet = self.ZZ, self.ZF, self.FF.copy(), 0.0
         m, q, _ = ZZ.shape
         if self.classes is not None:
-            sizes, ends, z, pairs, f, to = self.classes
+            (ends, z, pairs, f, to), sizes = self.classes, self.classes[1][:, 0]
             logdet = np.log1p(rho**2 * sizes).sum()
             part = rho**2 / (1.0 + rho**2 * sizes)
             less = part[:, None] * z
