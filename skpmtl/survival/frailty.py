@@ -86,9 +86,10 @@ class _Problem:
     def __init__(self, X, codes, m, periods):
         self.X, self.codes, self.m, self.periods = X, codes, m, periods
         self.E, self.d = periods.exposure, periods.events()
-        event = periods.event
+        event, n = periods.event, len(X)
+        self.members = sparse.csr_array((np.ones(n), (codes, np.arange(n))), shape=(m, n))
         self.of_events = X[event].sum(axis=0)
-        self.of_tasks = np.bincount(codes[event], minlength=m).astype(float)
+        self.of_tasks = self.members @ event
         self.beta, self.b = np.zeros(X.shape[1]), np.zeros(m)
 
     def _state(self, beta, b):
@@ -106,19 +107,19 @@ class _Problem:
 
     def _curvature(self, beta, b, theta):
         """Gradient and parts of minus the Hessian: diagonal of b, the rest by blocks."""
-        X, m = self.X, self.m
+        X = self.X
         _, risk, at_risk, hazard = self._state(beta, b)
         w = risk * (self.E @ hazard)
         gradient = self.of_events - X.T @ w
-        own = np.bincount(self.codes, w, minlength=m)
+        own = self.members @ w
         gradient_b = self.of_tasks - own - (b / theta if theta else 0.0)
         root = np.sqrt(self.d) / at_risk
         mean_x = root[:, None] * (self.E.T @ (risk[:, None] * X))
         B = X.T @ (w[:, None] * X) - mean_x.T @ mean_x
         if not theta:
             return gradient, gradient_b, B, None, None, None
-        weighted = _by_task(self.codes, m, w[:, None] * X)
-        mean_b = _interval_by_task(self.E, risk, self.codes, m) * root[:, None]  # (J, m)
+        weighted = self.members @ (w[:, None] * X)
+        mean_b = (self.members.multiply(risk) @ self.E).toarray().T * root[:, None]  # (J, m)
         return gradient, gradient_b, B, own + 1.0 / theta, weighted - mean_b.T @ mean_x, mean_b
 
     def _solve(self, theta):
@@ -130,10 +131,7 @@ class _Problem:
             if not theta:
                 step, step_b = np.linalg.solve(B, g) if len(g) else g, np.zeros(self.m)
             else:
-                # (diag D - V'V)^-1 by Woodbury: V is (J, m)
-                small = np.eye(len(V)) - (V / D) @ V.T
-                inner = np.linalg.solve(small, np.c_[V @ (gb / D), (V / D) @ C])
-                solved = np.c_[gb, C] / D[:, None] + (V.T @ inner) / D[:, None]
+                solved = _divided(D, V, np.c_[gb, C])
                 schur = B - C.T @ solved[:, 1:]
                 step = np.linalg.solve(schur, g - C.T @ solved[:, 0]) if len(g) else g
                 step_b = solved[:, 0] - solved[:, 1:] @ step
@@ -152,13 +150,11 @@ class _Problem:
         g, gb, B, D, C, V = self._curvature(beta, b, theta)
         if not theta:
             return np.linalg.pinv(B), 0.0
-        small = np.eye(len(V)) - (V / D) @ V.T
-        solved = C / D[:, None] + (V.T @ np.linalg.solve(small, (V / D) @ C)) / D[:, None]
         of_tasks = D - np.sum(V * V, axis=0)
         alone = C / of_tasks[:, None]
         trace = np.sum(1.0 / of_tasks)
         trace += np.sum((alone @ np.linalg.pinv(B - C.T @ alone)) * alone)
-        return np.linalg.pinv(B - C.T @ solved), trace
+        return np.linalg.pinv(B - C.T @ _divided(D, V, C)), trace
 
     def excess(self, log_theta):
         """Of (b'b + tr V) / m over theta."""
@@ -172,14 +168,7 @@ class _Problem:
         return Frailty(self.beta, covariance, theta, self.b, hazard)
 
 
-def _by_task(codes, m, values):
-    out = np.zeros((m, values.shape[1]))
-    np.add.at(out, codes, values)
-    return out
-
-
-def _interval_by_task(E, risk, codes, m):
-    """Sums of exposure times risk, (n_intervals, m)."""
-    n = len(codes)
-    member = sparse.csr_array((risk, (np.arange(n), codes)), shape=(n, m))
-    return (E.T @ member).toarray()
+def _divided(D, V, A):
+    """(diag D - V'V)^-1 A, by Woodbury: V is (J, m)."""
+    small = np.eye(len(V)) - (V / D) @ V.T
+    return (A + V.T @ np.linalg.solve(small, (V / D) @ A)) / D[:, None]
