@@ -4,6 +4,7 @@ import argparse
 import csv
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from joblib import Parallel, delayed
@@ -19,6 +20,7 @@ __all__ = [
     "commit",
     "computed",
     "git",
+    "one_thread",
     "with_commit",
     "write_rows",
 ]
@@ -112,10 +114,16 @@ def computed(cells, jobs=1):
 
 
 def _on_one_thread(function, *given):
+    with one_thread():
+        return function(*given)
+
+
+@contextmanager
+def one_thread():
     threads = skpmtl.get_num_threads()
     skpmtl.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            return function(*given)
+            yield
     finally:
         skpmtl.set_num_threads(threads)

@@ -12,12 +12,10 @@ Rows are printed as they are measured. Everything has one thread, but scale,
 which has as many as `skpmtl.get_num_threads` says.
 """
 
-from threadpoolctl import threadpool_limits
-
-import skpmtl
+from contextlib import nullcontext
 
 from . import scale
-from .command import command_line, with_commit, write_rows
+from .command import command_line, one_thread, with_commit, write_rows
 from .peers import exact, path
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
@@ -35,18 +33,13 @@ def main(arguments=None):
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--only", default="", help="text of estimators or problems")
     options = parser.parse_args(arguments)
-    measure, fields, one_thread = SUITES[options.suite]
+    measure, fields, alone = SUITES[options.suite]
     rows = with_commit(
         measure(options.quick, options.repeats or (1 if options.quick else 7), options.only)
     )
-    chosen = skpmtl.get_num_threads()
     # Other solvers differ most in how many threads they use, so everything gets one.
-    skpmtl.set_num_threads(1 if one_thread else chosen)
-    try:
-        with threadpool_limits(1 if one_thread else None):
-            return write_rows(rows, fields, options.output)
-    finally:
-        skpmtl.set_num_threads(chosen)
+    with one_thread() if alone else nullcontext():
+        return write_rows(rows, fields, options.output)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,11 @@ import csv
 import hashlib
 import time
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
-import skpmtl
 from benchmarks.asv.speed.tables import public
 
-from ..command import RESULTS, command_line, git
+from ..command import RESULTS, command_line, git, one_thread
 from .features import FEATURES
 from .sources import SOURCES, Unavailable, load
 
@@ -83,17 +79,6 @@ def loaded(text, folder=None):
             yield load(name, folder)
         else:
             print(f"{name} is left out: no --folder holds it.")
-
-
-@contextmanager
-def one_thread():
-    threads = skpmtl.get_num_threads()
-    skpmtl.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        skpmtl.set_num_threads(threads)
 
 
 def read(path):

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from ..command import command_line, commit, write_rows
+from ..command import command_line, commit, one_thread, write_rows
 from .alone import known, ratios
-from .cells import epsilon_of, one_thread
+from .cells import epsilon_of
 from .pictures import draw
 from .shapes import SHAPES
 
