@@ -19,11 +19,10 @@ targets are kept as U'X and U'y: V is then 1 + theta lam for every theta, above 
 Constants in 2 pi are left out.
 
 The mean row sees theta and sigma alone: v = sigma^2 (theta (x0' S x0 - theta h' V^-1 h) + 1 / n) +
-tau^2, so that sums over cells of one theta are all that means and covariances need. Numbers of all
-theta, and of all cells, lie next to each other, so that loops over them are vector instructions,
-and no array of all cells of all tasks is ever written. Every loop goes through one
-task at a time, and every call of a library is of the rows of one, so that a result does not depend
-on which other tasks there are.
+tau^2, so that sums over cells of one theta are all that means and covariances need. Numbers of 16
+tasks lie side by side (`skpmtl._runtime.registers`), and no array of all cells of all tasks is ever
+written. What a task gets does not depend on those at its side: rows that it has fewer are zeros,
+and every call of a library is of the rows of one task.
 """
 
 from copy import copy
