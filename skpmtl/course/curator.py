@@ -170,25 +170,40 @@ class Loop:
         return self.model.fit_intercept and self.plan.levels == "auto"
 
     # -------------------------------------------------------------------------------- scales
-    def first_look(self, share, question, read):
-        """Where levels are, with more of the budget where fewer tasks have rows than are listed.
+    def look(self, question, shares_of, read):
+        """The same question until the mean of its answers says where levels are, or does not.
 
-        -> what `read` says of the number of tasks with rows, and of scales
+        `shares_of` has the shares, each with those before, for a number of tasks with rows.
+        -> what `read` says of this number, and of scales; None: there was no budget left
         """
-        found, noise = yield from self.ask(question, share)
-        n, unit, window = read(found, noise, self.model.n_tasks)
-        more = self.plan.share_of_place(n) - share
-        if more >= share and (window if self.pools_levels else unit) is None:
-            again, _ = yield from self.ask(question, more)
-            part = share / (share + more)
-            found = part * found + (1.0 - part) * again
-            n, unit, window = read(found, noise * math.sqrt(part), self.model.n_tasks)
+        mean, share, n, said = 0.0, 0.0, self.model.n_present, None
+        for j in range(len(shares_of(n))):
+            total = shares_of(n)[j]
+            more = total - share
+            if more <= 0.0 or self.spent + more > PLACE_ALL:
+                continue
+            answer, noise = yield from self.ask(question, more)
+            mean, share = mean + (answer - mean) * (more / total), total
+            n, unit, window = said = read(mean, noise * math.sqrt(more / total), self.model.n_tasks)
+            if not noise or (window if self.pools_levels else unit) is not None:
+                break
         self.update(n_present=n)
-        return n, unit, window
+        return said
 
-    def find_place(self, share):
+    def zoom(self, middle, half, width):
+        """Middle and half of the range of levels in bins of this width, or None."""
+        zoom, n = queries.Zoom(middle, half, width), self.model.n_present
+
+        def read(found, noise, _):
+            return n, None, read_zoom(found, noise, zoom, n)
+
+        said = yield from self.look(zoom, self.plan.looks_of_zoom, read)
+        return said and said[-1]
+
+    def find_place(self):
         """The window of levels and the unit of y, or neither."""
-        n, unit, window = yield from self.first_look(share, queries.Place(), read_place)
+        place = self.plan.looks_of_place
+        _, unit, window = yield from self.look(queries.Place(), place, read_place)
         if not self.pools_levels:
             # Without an intercept the size of a target is that of its spread, too.
             size = window and window[1]
@@ -199,17 +214,13 @@ class Loop:
             return
         middle, half = window
         self.unit_is_known = unit is not None
-        share = self.plan.share_of_zoom(n)
         for _ in range(ZOOMS):
-            if unit is not None and half <= 4.0 * unit or self.spent + share > PLACE_ALL:
+            if unit is not None and half <= 4.0 * unit:
                 break
-            zoom = queries.Zoom(middle, half, max(2.0 * half / FINER, unit or 0.0))
-            found, noise = yield from self.ask(zoom, share)
-            near = read_zoom(found, noise, zoom, n)
-            if near is None and noise and self.spent + share <= PLACE_ALL:
-                zoom = replace(zoom, width=COARSER * zoom.width)
-                found, noise = yield from self.ask(zoom, share)
-                near = read_zoom(found, noise, zoom, n)
+            width = max(2.0 * half / FINER, unit or 0.0)
+            near = yield from self.zoom(middle, half, width)
+            if near is None and self.plan.is_private:
+                near = yield from self.zoom(middle, half, COARSER * width)
             if near is None:
                 break
             before, (middle, half) = half, near
@@ -226,7 +237,7 @@ class Loop:
         small leaves them alone. What a zoom of this signal would have found is not far below.
         """
         halvings, n = np.arange(HALVINGS + 1), self.model.n_present
-        squared = (n * self.plan.signal) ** 2 * self.plan.share_of_zoom(n)
+        squared = (n * self.plan.signal) ** 2 * self.plan.looks_of_zoom(n)[-1]
         beyond = np.maximum(halvings - max(OPEN - math.log2(squared), SURELY), 0.0)
         parts = [
             replace(self.part(log_kappa=typical_kappa(KAPPA, j)), log_sigma=typical_sigma(j))
@@ -239,14 +250,16 @@ class Loop:
         below = np.exp(log_weights) @ 2.0**halvings
         self.update(unit=float(self.model.unit / below), log_tau=None)
 
-    def find_rates(self, share):
+    def find_rates(self):
         """The window of the levels of counts, or none."""
-        _, _, window = yield from self.first_look(share, queries.Rates(), read_rates)
+        place = self.plan.looks_of_place
+        *_, window = yield from self.look(queries.Rates(), place, read_rates)
         if window is not None and self.pools_levels:
             self.update(middle=window[0], width=window[1], log_tau=None)
 
-    def find_base(self, share):
+    def find_base(self):
         """Levels of classes, from the mean of their shares."""
+        share = self.plan.share_of_place()
         found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
         n, levels = read_base(found, noise, self.model.n_tasks)
         centre = np.zeros(self.shape)
@@ -753,9 +766,8 @@ class Loop:
 
     # ----------------------------------------------------------------------------------- loop
     def run(self):
-        place = self.plan.share_of_place()
-        if place:
-            yield from getattr(self, f"find_{self.plan.first}")(place)
+        if self.plan.share_of_place():
+            yield from getattr(self, f"find_{self.plan.first}")()
         columns = self.plan.share_of_columns(self.model.n_present)
         if columns:
             yield from self.find_columns(columns)

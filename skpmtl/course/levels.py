@@ -29,6 +29,9 @@ _POINTS = np.array([-1.8, -1.07, -0.57, -0.18, 0.18, 0.57, 1.07, 1.8])  # normal
 _ENDS, _WIDER = np.array([0.05, 0.95]), 1.25  # quantiles, and a window over the range between them
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
 FINER = 32  # bins of a zoom
+# Of the tasks, in a narrower window: rounded levels are in several places. Errors on such a table
+# (seed 9454, six draws) over the best reference: 1.11 and 1.09 at 3 and 10, without it 1.59, 1.36.
+LEAST_PART = 0.5
 LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # half-width of their window, and prior, of levels of classes
 _SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
 
@@ -176,7 +179,7 @@ def read_rates(found, noise, m):
         Of logarithms of rates, as of `read_zoom`.
     """
     n_present = _present(found[BINS] / SIGN, noise / SIGN, m)
-    window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)
+    window = read_zoom(found[:BINS], noise, _OCTAVES, n_present, least=0.0)
     if window is None:
         return n_present, 1.0, None
     return n_present, 1.0, tuple(math.log(2.0) * value for value in window)
@@ -219,12 +222,16 @@ def _places_in_bins(n):
     return middle[:, None] + spread[:, None] * _POINTS, parts, before
 
 
-def read_zoom(found, noise, zoom, n_present):
-    """Middle and half of the range of most tasks, or None where no place in it is sure."""
+def read_zoom(found, noise, zoom, n_present, least=LEAST_PART):
+    """Middle and half of the range of most tasks, or None where no place in it is sure, or has less
+    than this part of them."""
     n, even = len(found), np.full(len(found), 1.0 / len(found))
     points, parts, before = _places_in_bins(n)
     logs = before + _gains(found, noise, n_present, even, [even], parts, _PARTS)
     if log_sum_of(logs) < _SURE:
         return None
     middle, half = _range(points, logs)
+    low, high = (max(round(end), 0) for end in (middle - half, middle + half))
+    if found[low:high].sum() < least * n_present:
+        return None
     return zoom.middle - zoom.half + middle * zoom.width, half * zoom.width
