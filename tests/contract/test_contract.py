@@ -356,7 +356,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
-@pytest.mark.spread(16)
+@pytest.mark.spread(25)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -467,7 +467,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(12)
+@pytest.mark.spread(20)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_
