@@ -261,7 +261,6 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
     # -------------------------------------------------------------------------- predict
     def _cumulative(self, X, task, times):
         """Cumulative hazards, (n_samples, n_times)."""
-        check_is_fitted(self, "coef_")
         X, ids = self._read(X, task, reset=False)
         if self.epsilon is None:
             score = X @ self.coef_

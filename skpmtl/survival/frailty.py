@@ -17,7 +17,7 @@ for the block V of b in the inverse of minus the Hessian (Ripatti and Palmgren, 
 five tasks (Therneau, Grambsch and Pankratz, J. Comput. Graph. Stat. 12(1), 2003).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -29,46 +29,18 @@ _STEPS, _TOL = 100, 1e-10
 _THETA = 1e-4, 1e2  # the range in which the variance of frailties is looked for
 
 
-@dataclass
-class Frailty:
-    """Estimates.
-
-    Attributes
-    ----------
-    coef : ndarray (p,)
-        Log hazard ratios.
-    covariance : ndarray (p, p)
-    theta : float
-        Variance of the frailties.
-    effects : ndarray (m,)
-        b, logarithms of the frailties.
-    hazard : ndarray (n_intervals,)
-        lambda
-    """
-
-    coef: np.ndarray
-    covariance: np.ndarray
-    theta: float
-    effects: np.ndarray
-    hazard: np.ndarray
+class Frailty(NamedTuple):
+    coef: np.ndarray  # (p,), log hazard ratios
+    covariance: np.ndarray  # (p, p), of these
+    theta: float  # variance of the frailties
+    effects: np.ndarray  # (m,), b
+    hazard: np.ndarray  # (n_intervals,), lambda
 
 
 def fit_frailty(X, codes, m, periods, theta=None):
-    """Fit the model.
+    """Fit the model to rows X (n, p), their tasks, 0 to m - 1, and `Periods`.
 
-    Parameters
-    ----------
-    X : ndarray (n, p)
-    codes : ndarray (n,)
-        Task of every row, 0 to m - 1.
-    m : int
-    periods : Periods
-    theta : float, default=None
-        Variance of the frailties; None: estimated. 0: none.
-
-    Returns
-    -------
-    fit : Frailty
+    theta: variance of the frailties, 0 without any; None: estimated. -> `Frailty`
     """
     problem = _Problem(X, codes, m, periods)
     if theta is None:
