@@ -44,6 +44,8 @@ def _commands():
     yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
     errors = RESULTS / "standard_errors.csv"
     yield f"benchmarks.accuracy.standard_errors --output {errors}", ["standard_errors"]
+    constants = RESULTS / "constants.csv"
+    yield f"benchmarks.random_tables.constants --output {constants}", ["constants"]
 
 
 COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}
