@@ -8,7 +8,15 @@ from typing import Literal
 import numpy as np
 from sklearn.utils import Bunch
 
+from .download import fetched
+
 SCHOOL_ENV = "SKPMTL_SCHOOL"
+SCHOOL_FILE = "school.mat"
+SCHOOL_URL = (
+    "https://raw.githubusercontent.com/jiayuzhou/MALSAR/"
+    "ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat"
+)
+SCHOOL_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
 SCHOOL_TABLE = Path(__file__).with_name("data") / "school.npz"
 SCHOOL_FEATURES = (
     *("year_a", "year_b", "year_c"),
@@ -154,6 +162,45 @@ def load_school(
         DESCR=_SCHOOL_DESCR,
         filename=filename,
     )
+
+
+def fetch_school(
+    data_home: str | PathLike[str] | None = None,
+    download_if_missing: bool = True,
+    *,
+    scale=None,
+    as_frame=False,
+) -> Bunch:
+    """Load the School data set from the file of the MALSAR toolbox, downloaded once.
+
+    Only needed for the file itself: :func:`load_school` has the same numbers without a network.
+    The file (45 kB) is checked against its known SHA-256 and kept.
+
+    Parameters
+    ----------
+    data_home : str or path-like, default=None
+        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
+    download_if_missing : bool, default=True
+        False raises an OSError rather than use the network.
+    scale, as_frame
+        As in :func:`load_school`.
+
+    Returns
+    -------
+    school : :class:`~sklearn.utils.Bunch`
+        As :func:`load_school`.
+
+    Raises
+    ------
+    OSError
+        If the file is missing and may not be, or cannot be, downloaded, or the download
+        does not have the expected checksum.
+    """
+    otherwise = "load_school() has the same numbers without a file"
+    kept = fetched(
+        SCHOOL_URL, SCHOOL_FILE, SCHOOL_SHA256, data_home, download_if_missing, otherwise
+    )
+    return load_school(kept, scale=scale, as_frame=as_frame)
 
 
 def _read_cells(path):

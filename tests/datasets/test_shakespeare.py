@@ -92,18 +92,10 @@ def test_what_is_no_play_is_named(tmp_path, corpus):
             load_shakespeare(corpus, **options)
 
 
-def test_plays_are_fetched_once_and_checked(monkeypatch, tmp_path, corpus):
+def test_fetched_plays_are_those_of_the_file(monkeypatch, tmp_path, corpus):
+    """By what fetches School, too, which is tested there."""
     monkeypatch.setattr(module, "PLAYS_URL", corpus.as_uri())
-    home, content = tmp_path / "data", corpus.read_bytes()
-    with pytest.raises(OSError, match="download_if_missing is False"):
-        fetch_shakespeare(home, download_if_missing=False)
-    with pytest.raises(OSError, match="has SHA-256"):
-        fetch_shakespeare(home)
-    assert list(home.iterdir()) == []
-    monkeypatch.setattr(module, "PLAYS_SHA256", hashlib.sha256(content).hexdigest())
-    plays, expected = fetch_shakespeare(home, length=5), load_shakespeare(corpus, length=5)
+    known = hashlib.sha256(corpus.read_bytes()).hexdigest()
+    monkeypatch.setattr(module, "PLAYS_SHA256", known)
+    plays, expected = fetch_shakespeare(tmp_path, length=5), load_shakespeare(corpus, length=5)
     np.testing.assert_array_equal(plays.data, expected.data)
-    corpus.unlink()
-    np.testing.assert_array_equal(fetch_shakespeare(home, length=5).data, plays.data)
-    with pytest.raises(OSError, match="could not be downloaded"):
-        fetch_shakespeare(tmp_path / "elsewhere")
