@@ -35,7 +35,7 @@ from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
-from .plan import ERRORS, PLACE_ALL, UNIT
+from .plan import EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
 from .shapes import (
     by_chance,
@@ -72,9 +72,10 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
-# Variance of a slope, in scaled columns, times which the score of a task is its step where slopes
-# are known to be equal. Chosen on generated tables; .1 to 1 are as good within .01 of concordance.
-OF_EQUAL = 0.3
+# Where slopes are known to be equal, by the root of z root(events / (d + 1)): steps, and their
+# length over the root mean square of scores; up to a large table, of which nothing is cut. Tables
+# of survival, 15 splits: lengths of .05 to .1 are as good within .005 of concordance.
+STEPS_OF_SCORES, LENGTH_OF_SCORES, LARGE = 0.65, 0.08, 2000.0
 # Octaves of priors of dispersion, of which one cell is that of events that come one by one, and of
 # slopes. With a third of the latter random tables are .993 to 1.000, but RiceFarms, of skewed
 # targets, 1.1 to 2.5 times as bad; with two thirds a private fit of overdispersed counts is 1.07 of
@@ -121,7 +122,7 @@ class Loop:
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
         self.steps = self.drift = self.doubt = self.level_noise = self.reach = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
-        self.is_related, self.slopes_are_equal, self.gain = False, False, 1.0
+        self.is_related, self.slopes_are_equal, self.events = False, False, 1.0
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -252,8 +253,10 @@ class Loop:
 
     def find_rates(self):
         """The window of the levels of counts, or none."""
-        place = self.plan.looks_of_place
-        *_, window = yield from self.look(queries.Rates(), place, read_rates)
+        question = queries.Rates(by_event=EQUAL in self.plan.structures)
+        _, self.events, window = yield from self.look(
+            question, self.plan.looks_of_place, read_rates
+        )
         if window is not None and self.pools_levels:
             self.update(middle=window[0], width=window[1], log_tau=None)
 
@@ -269,24 +272,27 @@ class Loop:
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""
         scale, centre, reach = np.ones(self.d), np.zeros(self.d), FARTHEST
+        n_known, asked = self.plan.n_indicators, slice(self.d - self.plan.n_indicators)
         n, variance, first = self.model.n_present, self.model.scale_variance, None
         for what, part in self.plan.columns(n):
             private = self.plan.is_private
             if what == "centres":
-                question = queries.ColumnUnits(scale, centre, NEAREST, private, of_means=True)
+                question = queries.ColumnUnits(scale, centre, NEAREST, private, True, n_known)
                 found, noise = yield from self.ask(question, share * part)
-                moved = read_centres(*question.means(found, noise, n))
-                centre = centre + scale * question.distance(moved)
+                means, noise = question.means(found[asked], noise, n)
+                moved = question.distance(read_centres(means, noise))
+                centre[asked] += scale[asked] * moved
                 continue
-            question = queries.ColumnUnits(scale, centre, reach, private)
+            question = queries.ColumnUnits(scale, centre, reach, private, n_known=n_known)
             found, noise = yield from self.ask(question, share * part)
-            means, noise = question.means(found, noise, n)
+            means, noise = question.means(found[asked], noise, n)
             first = noise if first is None else first
             moved, left = read_scales(means, noise)
             # Where a move may have been cut, what is left is as unknown as it was before.
             short = max(reach - math.sqrt(np.mean(moved**2)), 0.0)
             variance = left + variance * (noise and math.exp(-0.5 * short**2 / left.sum()))
-            scale, reach = scale * 2.0**moved, NEAREST
+            scale[asked] *= 2.0**moved
+            reach = NEAREST
         centre = centre * self.model.fit_intercept
         scales = {"column_scale": scale, "scale_variance": variance, "scale_noise": float(first)}
         self.update(column_centre=centre, **scales)
@@ -374,6 +380,8 @@ class Loop:
             yield from self.exact_steps(with_slopes, related=self.is_related)
 
     def bounded_steps(self, share, with_slopes):
+        if self.slopes_are_equal:
+            return (yield from self.score_steps(share))
         if not with_slopes and not self.model.has_place:
             return
         bounds = self.lengths(share, self.n_slopes * with_slopes)
@@ -381,7 +389,7 @@ class Loop:
         for k, bound in enumerate(bounds):
             if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
                 near = self.model.centre
-            question = queries.CentreStep(near, bound, self.level_unit, with_slopes, self.gain)
+            question = queries.CentreStep(near, bound, self.level_unit, with_slopes)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = np.zeros(self.shape)
             moved[..., : moved.shape[-1] if with_slopes else 1] = (
@@ -394,6 +402,36 @@ class Loop:
             self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
+        if self.pools_levels and self.model.has_place:
+            self.update(log_tau=self.above_noise(self.model.log_tau))
+
+    def score_steps(self, share):
+        """Steps on the scores of events, where slopes are equal.
+
+        With r events of a task, as released, and n tasks, a slope of a scaled column has
+        information of about n r, and the level, of variance 1/2 between tasks, n r / (1 + r / 2).
+        So sums of scores over these are steps of Newton's method. The step k has 6 / (k + 2) of
+        one, which averages over the noise of all steps (Robbins and Monro, Ann. Math. Stat. 22,
+        1951) and is enough where columns vary by a third of their scale.
+        """
+        n, r = self.model.n_present, self.events
+        every = sum(s for name, s in self.plan.shares(n) if name == "step") * self.rest
+        signal = n * self.plan.signal * math.sqrt(every * r / (self.d + 1))
+        root = math.sqrt(min(signal, LARGE))
+        length = LENGTH_OF_SCORES * root * math.sqrt(r * (self.d + 1))
+        n_steps = min(max(round(STEPS_OF_SCORES * root), 4), N_STEPS)
+        steps = range(n_steps)[self.steps :] if self.steps else range(n_steps // 2)
+        units = np.append((1.0 + 0.5 * r) * self.model.has_place, np.ones(self.d)) / (n * r)
+        for k in steps:
+            gain = 6.0 / (k + 2.0)
+            question = queries.CentreStep(self.model.centre, length, float(self.model.has_place))
+            found, noise = yield from self.ask(question, share / len(steps))
+            self.update(centre=self.model.centre + gain * units * found)
+            self.reach += LEVEL_PART * length * gain * n * units[0] / (self.level_unit or 1.0)
+            left = (1.0 - min(0.3 * gain, 1.0)) ** 2
+            self.level_noise = left * self.level_noise + (gain * noise * units[0]) ** 2
+            self.drift = left * self.drift + (gain * noise * units[-1]) ** 2
+        self.steps += len(steps)
         if self.pools_levels and self.model.has_place:
             self.update(log_tau=self.above_noise(self.model.log_tau))
 
@@ -497,12 +535,13 @@ class Loop:
     def take_events(self):
         """As `take_equal`, of events that come one by one.
 
-        What tasks send of slopes is then their score.
+        Indicators of intervals are in units of 2, so that they take little of the length of scores.
         """
         self.take_equal()
         log_sigma = queries.alone(0, len(self.law.sigma))[:, 0]
-        self.update(root=np.zeros((self.d, self.d)), log_sigma=log_sigma)
-        self.gain = OF_EQUAL
+        scale = self.model.column_scale.copy()
+        scale[self.d - self.plan.n_indicators :] = 2.0
+        self.update(root=np.zeros((self.d, self.d)), log_sigma=log_sigma, column_scale=scale)
 
     @property
     def zero(self):

@@ -33,6 +33,7 @@ FINER = 32  # bins of a zoom
 # (seed 9454, six draws) over the best reference: 1.11 and 1.09 at 3 and 10, without it 1.59, 1.36.
 LEAST_PART = 0.5
 LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # half-width of their window, and prior, of levels of classes
+_MOST_WITH_EVENTS = 0.95  # part of the tasks, beyond which it does not tell how many these are
 _SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
 
 
@@ -173,16 +174,20 @@ def read_rates(found, noise, m):
     -------
     n_present : float
         Tasks with rows, never above m.
-    unit : float
-        1, that of scores.
+    events : float
+        Of a task, by how many tasks have none, as far as its noise says; 3 where nearly all have.
     window : (middle, half) or None
         Of logarithms of rates, as of `read_zoom`.
     """
-    n_present = _present(found[BINS] / SIGN, noise / SIGN, m)
+    root = math.sqrt(len(found) - BINS)
+    cells, of_cell = found[BINS:] / SIGN * root, noise / SIGN * root
+    n_present = _present(cells.sum(), of_cell * root, m)
+    some = max(cells[-1], of_cell, 1.0) / n_present
+    events = -math.log1p(-min(some, _MOST_WITH_EVENTS))
     window = read_zoom(found[:BINS], noise, _OCTAVES, n_present, least=0.0)
-    if window is None:
-        return n_present, 1.0, None
-    return n_present, 1.0, tuple(math.log(2.0) * value for value in window)
+    if window is not None:
+        window = tuple(math.log(2.0) * value for value in window)
+    return n_present, events, window
 
 
 def read_base(found, noise, m):

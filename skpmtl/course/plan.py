@@ -26,6 +26,8 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 # are asked for where their noise is below one scale; without them mean rows far from 0 say nothing
 # of levels. Chosen on random tables (seeds 5100 to 5159) and on School, for schools without rows.
 COLUMNS, Z_COLUMNS, Z_CENTRES = 0.07, 3.0, 40.0
+# Of counts with equal slopes, twice as much: steps in columns that are not centred would be short.
+OF_EQUAL = ("scales", 0.2), ("centres", 0.25), ("scales", 0.2), ("centres", 0.35)
 SCALES = ("scales", 0.3), ("scales", 0.7)
 IN_TURN = (
     *(("scales", 0.2), ("centres", 0.15)),
@@ -119,6 +121,7 @@ class HierarchicalPlan(Plan):
     fit_intercept, has_errors, has_summary = True, False, False
     structures, levels, relation, n_groups = STRUCTURES, "auto", None, 0
     factor = below = across = None
+    n_indicators = 0  # columns of zeros and ones, last
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(self, epsilon, delta, adjacency, n_tasks, d, n_servers=1, loss="squared", C=0):
@@ -170,10 +173,13 @@ class HierarchicalPlan(Plan):
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)
-        return COLUMNS if clear and self.share_of_place() < 1.0 else 0.0
+        share = COLUMNS * (1 + (EQUAL in self.structures))
+        return share if clear and self.share_of_place() < 1.0 else 0.0
 
     def columns(self, n_present):
         """What is asked of columns, in order, and its part of `share_of_columns`."""
+        if EQUAL in self.structures:
+            return OF_EQUAL
         clear = n_present * self.signal >= Z_CENTRES * math.sqrt(self.n_features)
         return IN_TURN if clear else SCALES
 

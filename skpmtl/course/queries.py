@@ -241,17 +241,30 @@ class Zoom(_Bins):
 class Rates(_Bins):
     """Octaves of events per exposure of a task of counts.
 
-    The cell of the second block counts the tasks with rows.
+    The second block counts the tasks with rows; `by_event`: without and with an event.
     """
 
     kind = "rates"
-    counts, weights = (BINS, 1), (1.0, SIGN)
+    by_event: bool = False
+
+    @property
+    def counts(self):
+        return BINS, 1 + self.by_event
+
+    @property
+    def weights(self):
+        return 1.0, SIGN / math.sqrt(1.0 + self.by_event)
 
     def answer(self, tasks, model):
         n = tasks.summaries.n
         octave = _octave(np.exp(np.clip(tasks.log_rates(), -300.0, 300.0)))
-        blocks = np.where(n > 0, octave, -1), np.where(n > 0, 0, -1)
+        some = self.by_event & (tasks.summaries.y_mean > 0)
+        blocks = np.where(n > 0, octave, -1), np.where(n > 0, some, -1)
         return np.stack(blocks, axis=1).astype(float)
+
+    @classmethod
+    def wire(cls, sizes):
+        return 2, {}
 
 
 @dataclass
@@ -299,6 +312,9 @@ class ColumnUnits(Question):
     clipped : bool
         False without a budget, where means are taken as they are.
     of_means : bool, default=False
+    n_known : int, default=0
+        Columns, last, of which scales are known. The distance from the centre then stands for the
+        spread of all columns that do not vary within a task.
     """
 
     kind, reads_model = "columns", False
@@ -308,6 +324,7 @@ class ColumnUnits(Question):
     reach: float
     clipped: bool = True
     of_means: bool = False
+    n_known: int = 0
 
     @property
     def size(self):
@@ -316,7 +333,7 @@ class ColumnUnits(Question):
     @property
     def per_task(self):
         """What a contribution is in units of."""
-        return self.reach * math.sqrt(self.size)
+        return self.reach * math.sqrt(self.size - self.n_known)
 
     def answer(self, tasks, model):
         s = tasks.summaries
@@ -324,7 +341,9 @@ class ColumnUnits(Question):
             found = (s.x_mean - self.centre) / self.scale * (s.n > 0)[:, None]
             found = np.arcsinh(found) if self.clipped else found
         else:
-            found = s.log_spread(self.scale, self.centre, single=self.clipped)
+            single = self.clipped and not self.n_known
+            found = s.log_spread(self.scale, self.centre, single=single)
+        found[:, self.size - self.n_known :] = 0.0
         return found / self.per_task
 
     def means(self, found, noise, n):
@@ -351,9 +370,9 @@ class CentreStep(Question):
     closest to what an ascent on the evidence would do. Of scores the steps are those of EM: rows of
     counts may depend on outcomes, as times at risk do, and centred rows alone would be biased.
     Levels are in `level_unit` units, as far as they are apart;
-    0 without a place, where they are not pooled. Slopes are `gain` times their deviations, which
-    are small where they are known to be equal. Weights of scales are those about an earlier
-    centre, `near`. Without slopes the whole step is that of the level.
+    0 without a place, where they are not pooled. Where slopes are known to be equal, level and
+    slopes are their scores, the derivatives of log evidence. Weights of scales are those about an
+    earlier centre, `near`. Without slopes the whole step is that of the level.
     """
 
     kind = "step"
@@ -361,7 +380,6 @@ class CentreStep(Question):
     clip_norm: float
     level_unit: float
     with_slopes: bool = True
-    gain: float = 1.0
 
     @property
     def size(self):
@@ -378,7 +396,7 @@ class CentreStep(Question):
     def answer(self, tasks, model):
         level, slopes = tasks.pull(model, model.centre, self.near)
         level = level / self.level_unit if self.level_unit else 0.0 * level
-        both = np.concatenate([level[..., None], self.gain * slopes], axis=-1)
+        both = np.concatenate([level[..., None], slopes], axis=-1)
         return both.reshape(len(both), -1)
 
     def bounded(self, sent):

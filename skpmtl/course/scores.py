@@ -200,7 +200,7 @@ class ScoreModels:
         self.shift = np.zeros(shape)
 
     def _equal(self, model, level, slopes, scales, moments=None):
-        """As `posterior`, where slopes are equal."""
+        """As `posterior`, where slopes are equal; with "information" scores of level and slopes."""
         (m, d), b = self.near_mean.shape, slopes[0] / model.safe_scale
         about = self.middle + level[..., 0] - model.column_centre @ b
         total, of_columns = np.zeros(m), np.zeros((m, d))
@@ -213,8 +213,8 @@ class ScoreModels:
         score = np.zeros((m, d))
         if moments == "information":
             of_columns = self.products - np.exp(log_mean)[:, None] * of_columns
-            apart = events - np.exp(log_mean) * total
-            score = (of_columns - apart[:, None] * model.column_centre) / model.safe_scale
+            mean = events - np.exp(log_mean) * total
+            score = (of_columns - mean[:, None] * model.column_centre) / model.safe_scale
         none = np.zeros((m, 1, d + 1, d + 1))
         typical = np.c_[log_mean, np.zeros(m)][:, None]
         known = evidence[:, None, None], mean[:, None], score[:, None], none, typical

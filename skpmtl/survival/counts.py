@@ -153,6 +153,11 @@ class PiecewiseHazards(PrivateMTL):
     def _structures(self):
         return (EQUAL,)
 
+    def _plan(self, population):
+        plan = super()._plan(population)
+        plan.n_indicators = len(self.cuts)
+        return plan
+
     def _n_columns(self, n_features):
         return n_features + len(self.cuts)
 

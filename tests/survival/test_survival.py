@@ -130,6 +130,19 @@ def test_passes_are_those_over_rows_written_out():
     assert np.ptp(found[0].intercept_) > 0.01 and found[0].billboard_.slopes_are_equal
 
 
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_large_budget_finds_the_hazards_of_none_where_events_are_few(seed):
+    X, y, task = generated(seed, m=600, n=2)
+    y["event"] &= np.random.default_rng(seed).uniform(size=len(y)) < 0.5
+    X = X * [10.0, 1.0] + [50.0, 0.0]
+    exact, model = (
+        SurvivalMTL([0.5, 1.0], epsilon=e, tasks=range(600), random_state=seed).fit(X, y, task=task)
+        for e in (None, 1000.0)
+    )
+    assert_allclose(model.coef_, exact.coef_, rtol=0.12)
+
+
 def test_exposures_add_up_to_the_time_at_risk():
     _, y, _ = kidney()
     entry = 0.3 * y["time"]
