@@ -17,7 +17,8 @@ _SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse th
 # Octaves about the likeliest size of levels, or unit, that a place is sure to be in. Without it the
 # worst of 64 fits (eight random tables, eight seeds) was 5e13 times the best reference, with it 17.
 _NEAR = 2.0
-_EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves, where there is no place
+# Parts of tasks in octaves and of either sign, where there is no place.
+_EVEN, _HALVES = np.full(BINS, 1.0 / BINS), np.full(2, 0.5)
 _SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
 _PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
 _LEAST = 0.01  # variance of a count that has no noise, where none is expected
@@ -44,8 +45,9 @@ _OCTAVES = Zoom(0.0, float(OCTAVE), 1.0)  # of rates, in logarithms to the base 
 def _places():
     """Places that levels may have: normal about 0, or about half octaves on one side or on both.
 
-    -> points (K, 8) of their quantiles, parts (K, BINS + 2) of tasks in every octave and sign, and
-    log weights (K,) before any release, where all four kinds are as likely
+    -> points (K, 8) of their quantiles, parts of tasks in every octave (K / 3, BINS), the same on
+    every side, and of either sign (K, 2), and log weights (K,) before any release, where all four
+    kinds are as likely
     """
     sizes = 2.0 ** np.arange(0.25 - OCTAVE, OCTAVE, 0.5)
     middle = np.append(np.zeros(len(sizes)), np.tile(sizes, len(_SPREADS)))
@@ -59,7 +61,8 @@ def _places():
     weight = np.where(middle > 0, 1.0 / len(_SPREADS), 1.0 / 3.0) / (4.0 * len(sizes))
     return (
         np.concatenate([points for _, points in sides]),
-        np.concatenate([np.c_[octaves, signs, 1.0 - signs] for signs, _ in sides]),
+        octaves,
+        np.concatenate([np.c_[signs, 1.0 - signs] for signs, _ in sides]),
         np.tile(np.log(weight), len(sides)),
     )
 
@@ -75,7 +78,7 @@ def _units():
 def _together():
     """Log weights before any release of a place and a unit, (K, U): levels are of the size of the
     spread of rows or larger."""
-    points, _, before = _places()
+    points, *_, before = _places()
     octaves = np.log2(np.abs(points).max(axis=1))[:, None] - np.log2(_UNITS)
     near = -0.5 * ((octaves - _ABOVE_UNIT[0]) / _ABOVE_UNIT[1]) ** 2 + before[:, None]
     near += math.log1p(-_APART) - log_sum_of(near.ravel())
@@ -97,40 +100,41 @@ def read_place(found, noise, m):
     """
     spreads, signs = found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
     n = _present(signs.sum(), 2.0 * noise, m)
-    points, parts, before = _places()
-    cells = np.append(found[:BINS], signs)
-    noises = np.append(np.full(BINS, noise), np.full(2, noise / SIGN))
-    nowhere = np.append(_EVEN, [0.5, 0.5])
-    of_places = before + _gains(cells, noises, n, nowhere, [nowhere], parts, _PARTS)
+    points, octaves, sides, before = _places()
+    of_octaves = _gains(found[:BINS], noise, n, _EVEN, [_EVEN], octaves, _PARTS)
+    of_signs = _gains(signs, noise / SIGN, n, _HALVES, [_HALVES], sides, _PARTS)
+    of_places = before + _mean(np.tile(of_octaves, len(sides) // len(octaves)) + of_signs)
     none = np.zeros(BINS)
-    of_units = _gains(spreads, noise, n, none, [none, _EVEN], _units(), _REPEATS)
+    of_units = _mean(_gains(spreads, noise, n, none, [none, _EVEN], _units(), _REPEATS))
     both = _together() + of_places[:, None] - before[:, None] + of_units
     of_units = of_units - math.log(len(of_units))
     every = np.block([[both, of_places[:, None]], [of_units, 0.0]])  # none of them is the last
     unit = window = None
-    near = _near(np.log2(_UNITS), log_sum(every.T)[:-1])
-    if _is_sure(every[:, :-1][:, near], every[:, np.append(~near, True)]):
-        unit = float(_UNITS[near][np.argmax(log_sum(every.T)[:-1][near])])
-    sizes, weights = np.log2(np.abs(points).max(axis=1)), log_sum(every)[:-1]
-    near = _near(sizes, weights)
-    if _is_sure(every[:-1][near], every[np.append(~near, True)]):
-        middle, half = _range(points[near], weights[near])
+    weights = log_sum(every.T)
+    near = _near(np.log2(_UNITS), weights)
+    if _is_sure(weights, near):
+        unit = float(_UNITS[near][np.argmax(weights[:-1][near])])
+    weights = log_sum(every)
+    near = _near(np.log2(np.abs(points).max(axis=1)), weights)
+    if _is_sure(weights, near):
+        middle, half = _range(points[near], weights[:-1][near])
         window = middle, max(half, 0.5 * (unit or 0.0))
     return n, unit, window
 
 
 def _near(octaves, log_weights):
-    """Which sizes are near the likeliest one."""
-    return np.abs(octaves - octaves[np.argmax(log_weights)]) <= _NEAR
+    """Which sizes are near the likeliest one; the last weight is that of none."""
+    return np.abs(octaves - octaves[np.argmax(log_weights[:-1])]) <= _NEAR
 
 
-def _is_sure(log_weights, others):
-    return log_sum_of(log_weights.ravel()) - log_sum_of(others.ravel()) > _SURE
+def _is_sure(log_weights, near):
+    others = log_weights[np.append(~near, True)]
+    return log_sum_of(log_weights[:-1][near]) - log_sum_of(others) > _SURE
 
 
 def _gains(cells, noise, n, rest, without, parts, shares):
     """Log likelihoods of counts in cells where a share of n tasks is in `parts` and the others in
-    `rest`, over those of `without`, for all shares alike.
+    `rest`, over those of `without`, which are as likely.
 
     Parameters
     ----------
@@ -138,6 +142,10 @@ def _gains(cells, noise, n, rest, without, parts, shares):
     without : list of ndarray (C,)
     parts : ndarray (K, C)
     shares : sequence of float
+
+    Returns
+    -------
+    gains : ndarray (number of shares, K)
     """
 
     def log_likelihood(parts):
@@ -145,9 +153,12 @@ def _gains(cells, noise, n, rest, without, parts, shares):
         return -0.5 * np.sum((cells - n * parts) ** 2 / spread + np.log(spread), axis=-1)
 
     logs = [log_likelihood(rest + share * (parts - rest)) for share in shares]
-    without = [log_likelihood(parts) for parts in without]
-    less = math.log(len(shares)) - math.log(len(without)) + np.logaddexp.reduce(without)
-    return np.logaddexp.reduce(logs) - less
+    return np.stack(logs) - _mean([log_likelihood(parts) for parts in without])
+
+
+def _mean(logs):
+    """Log of the mean of what is as likely, row by row."""
+    return np.logaddexp.reduce(logs) - math.log(len(logs))
 
 
 def _range(points, log_weights):
@@ -232,7 +243,7 @@ def read_zoom(found, noise, zoom, n_present, least=LEAST_PART):
     than this part of them."""
     n, even = len(found), np.full(len(found), 1.0 / len(found))
     points, parts, before = _places_in_bins(n)
-    logs = before + _gains(found, noise, n_present, even, [even], parts, _PARTS)
+    logs = before + _mean(_gains(found, noise, n_present, even, [even], parts, _PARTS))
     if log_sum_of(logs) < _SURE:
         return None
     middle, half = _range(points, logs)
