@@ -16,18 +16,13 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from .. import (
-    LittleFoundWarning,
-    MPMTLGroupSparse,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-)
+from .. import MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from ..baselines import PerTask
 from ..datasets.school import load_school
 from ..inspection import PrivacyUtilityDisplay
 from ..metrics import nmse
 from ..model_selection import task_train_test_split
+from ..privacy import LittleFoundWarning
 from ..reproduction import PublishedMPMTL
 
 ALONE = "each school alone"
