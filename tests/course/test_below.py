@@ -176,12 +176,15 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
 
 @pytest.mark.parametrize("loss", ["classes", "poisson"])
 def test_classes_and_counts_have_effects_below_tasks(loss):
-    """Losses over those without: in old classes less, in new ones no more; spreads are found."""
+    """Losses over those without: in old classes less, in new ones no more; spreads are found.
+
+    At a budget of which the noise moves losses of new classes by .001, over 8 draws.
+    """
     frames, rng = below(1, 1.0), np.random.default_rng(0)
     for rows in frames:
         score = rows["y"] - 20.0  # with normal noise of one
         rows["y"] = score > 0.0 if loss == "classes" else rng.poisson(np.exp(0.5 * score))
-    one = {"epsilon": 10.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
+    one = {"epsilon": 1000.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
     losses, spread = [], 1.7 if loss == "classes" else 0.5  # logit for probit; half of the score
     for factors in (BELOW, None):
         if loss == "classes":
@@ -199,7 +202,7 @@ def test_classes_and_counts_have_effects_below_tasks(loss):
                 y = rows["y"]
                 losses.append(np.mean(xlogy(y, y) - xlogy(y, rate) - y + rate))
         if factors:
-            assert 0.5 * spread < est.factors_["class"]["spread"] < 2.0 * spread
+            assert 0.7 * spread < est.factors_["class"]["spread"] < 1.4 * spread
             row = frames[1].iloc[[7]]
             model = est.export_task(row["school"].iloc[0])
             score = row[["x", "z"]].to_numpy() @ model["coef"] + model["intercept"]
@@ -209,5 +212,5 @@ def test_classes_and_counts_have_effects_below_tasks(loss):
             found = found if is_class else np.log(found)
             assert_allclose(found, score, rtol=1e-9)
     same, new, *without = losses
-    assert same < 0.95 * without[0]
-    assert new < 1.02 * without[1]
+    assert same < 0.92 * without[0]
+    assert new < 1.01 * without[1]
