@@ -276,16 +276,14 @@ class Loop:
         n, variance, first = self.model.n_present, self.model.scale_variance, None
         for what, part in self.plan.columns(n):
             private = self.plan.is_private
-            if what == "centres":
-                question = queries.ColumnUnits(scale, centre, NEAREST, private, True, n_known)
-                found, noise = yield from self.ask(question, share * part)
-                means, noise = question.means(found[asked], noise, n)
+            of_means = what == "centres"
+            question = queries.ColumnUnits(scale, centre, reach, private, of_means, n_known)
+            found, noise = yield from self.ask(question, share * part)
+            means, noise = question.means(found[asked], noise, n)
+            if of_means:
                 moved = question.distance(read_centres(means, noise))
                 centre[asked] += scale[asked] * moved
                 continue
-            question = queries.ColumnUnits(scale, centre, reach, private, n_known=n_known)
-            found, noise = yield from self.ask(question, share * part)
-            means, noise = question.means(found[asked], noise, n)
             first = noise if first is None else first
             moved, left = read_scales(means, noise)
             # Where a move may have been cut, what is left is as unknown as it was before.
@@ -375,15 +373,16 @@ class Loop:
 
     def step(self, share, with_slopes=True):
         if self.plan.is_private or self.law.of_scores:
-            yield from self.bounded_steps(share, with_slopes)
+            if self.slopes_are_equal:
+                yield from self.score_steps(share)
+            elif with_slopes or self.model.has_place:
+                yield from self.bounded_steps(share, with_slopes)
+            if self.pools_levels and self.model.has_place:
+                self.update(log_tau=self.above_noise(self.model.log_tau))
         if not self.plan.is_private:
             yield from self.exact_steps(with_slopes, related=self.is_related)
 
     def bounded_steps(self, share, with_slopes):
-        if self.slopes_are_equal:
-            return (yield from self.score_steps(share))
-        if not with_slopes and not self.model.has_place:
-            return
         bounds = self.lengths(share, self.n_slopes * with_slopes)
         self.reach += LEVEL_PART * bounds.sum() if with_slopes else bounds.sum()
         for k, bound in enumerate(bounds):
@@ -402,8 +401,6 @@ class Loop:
             self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
-        if self.pools_levels and self.model.has_place:
-            self.update(log_tau=self.above_noise(self.model.log_tau))
 
     def score_steps(self, share):
         """Steps on the scores of events, where slopes are equal.
@@ -432,8 +429,6 @@ class Loop:
             self.level_noise = left * self.level_noise + (gain * noise * units[0]) ** 2
             self.drift = left * self.drift + (gain * noise * units[-1]) ** 2
         self.steps += len(steps)
-        if self.pools_levels and self.model.has_place:
-            self.update(log_tau=self.above_noise(self.model.log_tau))
 
     def above_noise(self, log_tau):
         """Levels spread about a released centre by what its noise has moved it, at least.
