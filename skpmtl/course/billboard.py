@@ -420,7 +420,7 @@ class HierarchicalBillboard(OfModels):
             if self.target_range is None or self.init is not None:
                 return None
             return np.append(np.zeros(self.n_features), self.target_range.mean())
-        slopes, level = self._in_units(self.centre, self.middle if self.has_place else 0.0)
+        slopes, level = self.in_units(self.centre, self.middle if self.has_place else 0.0)
         models = self.add_init(slopes, level + self.mean_over_median)
         return np.concatenate([np.ravel(part) for part in models])
 
@@ -520,7 +520,7 @@ class HierarchicalBillboard(OfModels):
         far = np.sqrt(np.mean(np.log2(self.column_scale) ** 2)) > _FAR_OCTAVES
         return bool(far and self.scale_noise > _OCTAVE)
 
-    def _in_units(self, centre, middle=0.0):
+    def in_units(self, centre, middle=0.0):
         """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""
         if self.unit is None:
             return np.zeros(centre[..., 1:].shape), np.zeros(centre.shape[:-1])
@@ -550,14 +550,14 @@ class HierarchicalBillboard(OfModels):
         intercept = intercept[:, 0] + (self.unit or 0.0) * self.effects_of(tasks)
         if self.relation is None:
             return coef, intercept
-        slopes, level = self._in_units(self.relation.centres(tasks, self.related))
+        slopes, level = self.in_units(self.relation.centres(tasks, self.related))
         return coef + slopes, intercept + level
 
     def attributes(self):
         """The mean model, and the level and its spread in units of y."""
         found = super().attributes()
         if self.relation is not None and self.mean is not None:
-            slopes, level = self._in_units(self.relation.transform @ self.related)
+            slopes, level = self.in_units(self.relation.transform @ self.related)
             mean = found.pop("mean_coef_"), found.pop("mean_intercept_")
             for part, own in zip((slopes, level), self.subtract_init(*mean), strict=True):
                 part[0] += own

@@ -104,9 +104,11 @@ def _slopes(board):
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"
     if board.slopes_are_equal:
+        drift = unit * math.sqrt(board.n_features) * board.centre_noise[1]
         return (
             "those of tasks are equal, as far as their rows show, and change predictions by about "
             f"{_round(unit * size)} {measure}"
+            + (f", with noise of about {_round(drift)}" if drift else "")
         )
     return (
         f"common ones change predictions by about {_round(unit * size)} {measure}, and those of a "

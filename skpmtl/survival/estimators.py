@@ -394,8 +394,10 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
 def _read_off(est):
     """What a fitted `PiecewiseHazards` says of hazards. -> {name: value} of attributes"""
     ends = read_cuts(est.cuts)
-    d = est.billboard_.n_features - len(est.cuts)
-    pooled = getattr(est, "mean_coef_", np.full(d + len(est.cuts), np.nan))
+    board = est.billboard_
+    d = board.n_features - len(est.cuts)
+    known = board.has_place or board.slopes_are_equal  # tasks may share slopes without a level
+    pooled = np.where(known, board.in_units(board.centre)[0], np.nan)
     level = float(getattr(est, "mean_intercept_", np.nan))
     return {
         "estimator_": est,

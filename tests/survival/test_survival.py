@@ -143,6 +143,16 @@ def test_a_large_budget_finds_the_hazards_of_none_where_events_are_few(seed):
     assert_allclose(model.coef_, exact.coef_, rtol=0.12)
 
 
+def test_tasks_without_a_common_level_share_the_slopes_that_the_report_names():
+    """For 60 tasks at epsilon 1 no level is looked for."""
+    X, y, task = generated(n=3)
+    model = SurvivalMTL([0.5, 1.0], epsilon=1.0, tasks=range(60)).fit(X, y, task=task)
+    assert np.isnan(model.baseline_hazard_).all() and model.coef_.any()
+    assert_allclose(model.estimator_.coef_[:, :2], np.tile(model.coef_, (60, 1)), rtol=1e-12)
+    found = model.privacy_.found()
+    assert "no common place" in found["levels"] and "noise" in found["slopes"]
+
+
 def test_exposures_add_up_to_the_time_at_risk():
     _, y, _ = kidney()
     entry = 0.3 * y["time"]
