@@ -32,9 +32,10 @@ from math import log as log_of
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import WIDE, chosen, exp, larger, log, row, set_row, sqrt, wide
+from .._runtime.registers import WIDE, chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import row_dots, row_products
 
+_BELOW = 1.0 + 1e-15  # times what is negative
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOST = 1e-280  # of a sum of weights, which may have lost digits
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
@@ -652,7 +653,8 @@ def _over_cells(
                 floor = larger(floor, w - 0.5 * log(v))
             # Pairs that weigh less than the best does at the largest tau are left out, even if
             # their means are where the density is highest.
-            floor = floor + (log_of(tau[-1, 1]) - _OUT)
+            # The best stays where targets are so far that it has no digits for others.
+            floor = smaller(floor + (log_of(tau[-1, 1]) - _OUT), floor * _BELOW)
             for p in range(g * each, (g + 1) * each):
                 j, s, w = at[p], cells[0, p], row(of_pairs, p)
                 live = w - 0.5 * larger(cells[2, p] - log_n, log_near) - floor
@@ -663,7 +665,7 @@ def _over_cells(
                 if not some:
                     continue
                 v, half = s * row(of_theta, 0, j), row(of_theta, 1, j)
-                least = half / (v + far) - w + top
+                least = half * (1.0 / (v + far)) + (top - w)
                 one, by_u, by_uu = wide(0.0), wide(0.0), wide(0.0)
                 for t in range(len(tau)):
                     u = 1.0 / (v + tau[t, 0])
