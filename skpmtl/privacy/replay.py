@@ -4,7 +4,6 @@ import copyreg
 import inspect
 import io
 import types
-import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -486,8 +485,9 @@ def _parts(value):
         return {"name": value.__qualname__, "closure": closure(value), "given": given}
     if isinstance(value, types.MethodType):
         return value.__func__, value.__self__
-    if isinstance(value, weakref.ref):  # equal where its objects are: frames say so cell by cell
-        return [value()]
+    if hasattr(value, "iloc"):  # of pandas, whose insides are caches, too
+        frame = value.to_frame() if value.ndim == 1 else value
+        return {"dtypes": [str(kind) for kind in frame.dtypes], **frame.to_dict("split")}
     if hasattr(value, "__dict__") and type(value).__reduce__ is object.__reduce__:
         slots = copyreg._slotnames(type(value))
         return {**{n: getattr(value, n) for n in slots if hasattr(value, n)}, **vars(value)}
