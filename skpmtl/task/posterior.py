@@ -35,7 +35,7 @@ from .._runtime.jit import njit
 from .._runtime.registers import WIDE, chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import row_dots, row_products
 
-_BELOW = 1.0 + 1e-15  # times what is negative
+_BELOW = 1.0 + 1e-15  # a negative logarithm times it is less, by some units of the last place
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOST = 1e-280  # of a sum of weights, which may have lost digits
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
@@ -267,7 +267,8 @@ class Decomposition:
 
     def _scores(self, vectors, some=slice(None)):
         """Rows of these tasks times the vector of all, or of their task, (sum k,)."""
-        out, starts, (first, last, _) = self.y * 0.0, self.rows.starts, some.indices(len(self.x0))
+        out, starts = np.zeros_like(self.y), self.rows.starts
+        first, last, _ = some.indices(len(self.x0))
         rows = slice(starts[first], starts[last])
         if vectors.ndim == 2:
             vectors = np.repeat(vectors, np.diff(starts[first : last + 1]), axis=0)
