@@ -32,137 +32,84 @@ def centre_shape(d, n_classes):
 
 @dataclass
 class HierarchicalBillboard(OfModels):
-    """The released model; see `skpmtl.task.posterior` for its equation.
-
-    Attributes
-    ----------
-    n_tasks : int
-    n_present : float
-        Tasks with rows, as released.
-    middle, width : float or None
-        The window of levels: centre and half-width, in units of y; None where none was found.
-    unit : float or None
-        Released unit of y; None: each task has its own.
-    column_scale, column_centre : ndarray (d,)
-    scale_variance : ndarray (2,)
-        Of log2 of these scales: of all columns together, and of a single one.
-    centre : ndarray (d + 1,)
-        (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns.
-    root : ndarray (d, d)
-        Root of the shape of slopes, which has trace one; zeros where they are equal.
-    origin : ndarray (d,)
-        Where levels and slopes are independent, in scaled columns: a correlation of both is a place
-        of the columns at which it is none.
-    own_sigma, own_tau : ndarray or None
-        Log weights of sigma and tau in the posterior of a task, where it was learnt how many tasks
-        are unlike the others; None: those of all.
-    log_kappa, log_sigma, log_tau : ndarray
-        Log weights of the grids of `skpmtl.task.priors`.
-    far : float
-        Share of rows with far more noise than the others, see `skpmtl.task.far`, where it was
-        learnt.
-    moved : ndarray (4,)
-        Octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a budget to
-        their estimates, where there are factors.
-    log_components : ndarray (3,)
-        Of "alone", "shape" and "mean".
-    target_range : ndarray (2,) or None
-        Public range of scores, which bounds predictions.
-    init : PublicInit or None
-        Public initial model, to which everything else is a difference.
-    fit_intercept : bool
-        Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
-        row as all others.
-    loss : {"squared", "poisson", "huber"}
-        Of real targets; "huber" is squared loss of rows that a task has weighed.
-    n_classes : int
-        0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
-    relation : Relation or None
-        Public covariates of tasks: task k lies about the centre and v_k `related`, for its public
-        row v_k.
-    related : ndarray (rank, d + 1) or None
-    factors : list of FactorEffects
-        Of factors above and across tasks.
-    below : str, int or None
-        Name of the factor below the tasks, whose levels rows have.
-    log_ratio : ndarray
-        Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that
-        of a row; without such a factor of zero alone.
-    groups : ndarray (G, d) or None
-        Slopes that groups of tasks are about, in units and scaled columns.
-    log_groups, group_counts : ndarray (G,) or None
-        Log weights of the groups in the list of priors, and released numbers of their tasks.
-    group_kappa : ndarray or None
-        Log weights of the grid of kappa, for slopes about the centre of their group.
-    effects : ndarray (d + 1,) or None
-        Common slopes and, last, the intercept before they are shrunk, in units of the input, less
-        the public initial model.
-    effect_covariance : ndarray (d + 1, d + 1) or None
-        Of their errors.
-    effect_dof : ndarray (d + 1,) or None
-        Degrees of freedom of their variances.
-    spread : ndarray (d + 2, d + 2) or None
-        Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns,
-        in units of the input, where there are effects.
-    spread_doubt : ndarray (d + 2,) or None
-        Standard deviations of the errors of its diagonal.
-    profiles : ndarray (n, len(ZETA)) or None
-        Of `skpmtl.course.profiles`, in units: of levels, the factor below, those of
-        `factors`, and rows; without a budget, where there are factors and a pooled model.
-    row_variance : ndarray (2,) or None
-        Variance of a row about the model of its task, in units of the input, and the standard
-        deviation of its error, where it was measured.
-    centre_noise : ndarray (2,)
-        Standard deviation that the noise of steps adds to the level, as if no step took back what
-        the noise of earlier ones did, and to a slope of the centre, in units.
-    scale_noise : float
-        Standard deviation, in octaves, of the noise of a column's scale where scales are first
-        asked; that of the prior before.
-    releases : list of ndarray
-    report : PrivacyReport or None
-    """
+    """The released model; see `skpmtl.task.posterior` for its equation."""
 
     n_tasks: int
-    n_present: float
+    n_present: float  # tasks with rows, as released
+    # (d + 1,), (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns
     centre: np.ndarray
+    # The window of levels: centre and half-width, in units of y; None where none was found
     middle: float | None = None
     width: float | None = None
-    unit: float | None = None
-    column_scale: np.ndarray | None = None
+    unit: float | None = None  # released unit of y; None: each task has its own
+    column_scale: np.ndarray | None = None  # (d,)
     column_centre: np.ndarray | None = None
+    # (2,), of log2 of these scales: of all columns together, and of a single one
     scale_variance: np.ndarray | None = None
+    # (d, d), root of the shape of slopes, which has trace one; zeros where they are equal
     root: np.ndarray | None = None
+    # (d,), where levels and slopes are independent, in scaled columns: a correlation of both is a
+    # place of the columns at which it is none
     origin: np.ndarray | None = None
-    log_kappa: np.ndarray | None = None
+    log_kappa: np.ndarray | None = None  # log weights of the grids of `skpmtl.task.priors`
     log_sigma: np.ndarray | None = None
+    # Log weights of sigma and tau in the posterior of a task, where it was learnt how many tasks
+    # are unlike the others; None: those of all
     own_sigma: np.ndarray | None = None
     own_tau: np.ndarray | None = None
     log_tau: np.ndarray | None = None
+    # Share of rows with far more noise than the others, see `skpmtl.task.far`, where it was learnt
     far: float = 0.0
+    # (4,), octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a
+    # budget to their estimates, where there are factors
     moved: np.ndarray | None = None
-    log_components: np.ndarray | None = None
-    target_range: np.ndarray | None = None
-    init: PublicInit | None = None
+    log_components: np.ndarray | None = None  # (3,), of "alone", "shape" and "mean"
+    target_range: np.ndarray | None = None  # (2,), public range of scores, which bounds predictions
+    init: PublicInit | None = None  # public initial model, to which everything else is a difference
+    # Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
+    # row as all others
     fit_intercept: bool = True
+    # Of real targets; "huber" is squared loss of rows that a task has weighed
     loss: str = "squared"
+    # 0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
     n_classes: int = 0
+    # Public covariates of tasks: task k lies about the centre and v_k `related`, for its public row
+    # v_k
     relation: Relation | None = None
-    related: np.ndarray | None = None
-    factors: list = field(default_factory=list)
-    below: str | int | None = None
+    related: np.ndarray | None = None  # (rank, d + 1)
+    factors: list = field(default_factory=list)  # of factors above and across tasks
+    below: str | int | None = None  # name of the factor below the tasks, whose levels rows have
+    # Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that of
+    # a row; without such a factor of zero alone
     log_ratio: np.ndarray | None = None
+    # (G, d), slopes that groups of tasks are about, in units and scaled columns
     groups: np.ndarray | None = None
+    # (G,), log weights of the groups in the list of priors, and released numbers of their tasks
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
+    # Log weights of the grid of kappa, for slopes about the centre of their group
     group_kappa: np.ndarray | None = None
+    # (d + 1,), common slopes and, last, the intercept before they are shrunk, in units of the
+    # input, less the public initial model
     effects: np.ndarray | None = None
-    effect_covariance: np.ndarray | None = None
-    effect_dof: np.ndarray | None = None
+    effect_covariance: np.ndarray | None = None  # (d + 1, d + 1), of their errors
+    effect_dof: np.ndarray | None = None  # (d + 1,), degrees of freedom of their variances
+    # (d + 2, d + 2), covariance, between tasks, of slopes, intercept and, last, level at the centre
+    # of columns, in units of the input, where there are effects
     spread: np.ndarray | None = None
+    # (d + 2,), standard deviations of the errors of its diagonal
     spread_doubt: np.ndarray | None = None
+    # (n, len(ZETA)), of `skpmtl.course.profiles`, in units: of levels, the factor below, those of
+    # `factors`, and rows; without a budget, where there are factors and a pooled model
     profiles: np.ndarray | None = None
+    # (2,), variance of a row about the model of its task, in units of the input, and the standard
+    # deviation of its error, where it was measured
     row_variance: np.ndarray | None = None
+    # (2,), standard deviation that the noise of steps adds to the level, as if no step took back
+    # what the noise of earlier ones did, and to a slope of the centre, in units
     centre_noise: np.ndarray | None = None
+    # Standard deviation, in octaves, of the noise of a column's scale where scales are first asked;
+    # that of the prior before
     scale_noise: float = OCTAVES
     releases: list = field(default_factory=list)
     report: object = None

@@ -126,35 +126,23 @@ def variance_of_rows(model, sums, noise):
 
 @dataclass
 class Errors(Question):
-    """Score and information of the centre, each of length 1 at most.
-
-    Attributes
-    ----------
-    mean : ndarray (d + 1,)
-        The released model of tasks without rows, the intercept last, in units of the input and less
-        the public initial model.
-    deviations : ndarray (d + 1,)
-        Standard deviations of level and slopes, in units and scaled columns.
-    whiten : ndarray (d + 1, d + 1)
-        Coordinates, as rows, in which the information of a task is about the identity, from those
-        in which level and slopes have these deviations.
-    kappa, sigma, tau : float
-    longest, largest : float
-        Lengths of the longest score and information.
-    clipped : bool
-        False without a budget.
-    """
+    """Score and information of the centre, each of length 1 at most."""
 
     kind = "errors"
+    # (d + 1,), the released model of tasks without rows, the intercept last, in units of the input
+    # and less the public initial model
     mean: np.ndarray
+    # (d + 1,), standard deviations of level and slopes, in units and scaled columns
     deviations: np.ndarray
+    # (d + 1, d + 1), coordinates, as rows, in which the information of a task is about the
+    # identity, from those in which level and slopes have these deviations
     whiten: np.ndarray
     kappa: float
     sigma: float
     tau: float
-    longest: float = 1.0
+    longest: float = 1.0  # lengths of the longest score and information
     largest: float = 1.0
-    clipped: bool = True
+    clipped: bool = True  # false without a budget
 
     @property
     def size(self):

@@ -44,16 +44,10 @@ DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
 
 @dataclass
 class LikelihoodStep(Question):
-    """Sums over tasks, see above; without a budget only. They have no bound.
-
-    Attributes
-    ----------
-    ratios : ndarray (3,)
-        tau, root of kappa and rho, over sigma.
-    """
+    """Sums over tasks, see above; without a budget only. They have no bound."""
 
     kind = "likelihood"
-    ratios: np.ndarray
+    ratios: np.ndarray  # (3,), tau, root of kappa and rho, over sigma
 
     def sums(self, tasks, model):
         """Log determinant, number of rows, and F' V^-1 F with y last, its lower half, as one

@@ -35,30 +35,15 @@ class Asked:
 
 @dataclass
 class GivenRows:
-    """Rows (N,) of the tasks of a table of classes or counts: arrays, or `Asked`.
-
-    Attributes
-    ----------
-    X : WrittenRows, or what gives rows as it does
-    y, weights : (N,)
-        Numbers of classes, or counts; how much rows count.
-    given : (N, C)
-        Scores besides those of the model.
-    codes : (N,)
-        Positions of their tasks.
-    offsets : ndarray (m + 1,)
-        Rows of task t are ``offsets[t]:offsets[t + 1]``.
-    values : tuple
-        Rows that have all values which these have, and offsets of them.
-    """
+    """Rows (N,) of the tasks of a table of classes or counts: arrays, or `Asked`."""
 
     X: object
-    y: object
-    weights: object
-    given: object
-    codes: object
-    offsets: np.ndarray
-    values: tuple
+    y: object  # numbers of classes, or counts
+    weights: object  # how much rows count
+    given: object  # scores besides those of the model
+    codes: object  # positions of their tasks
+    offsets: np.ndarray  # (m + 1,), rows of task t are ``offsets[t]:offsets[t + 1]``
+    values: tuple  # rows that have all values which these have, and offsets of them
 
     @classmethod
     def of(cls, table):

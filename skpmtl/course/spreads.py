@@ -11,28 +11,19 @@ from . import profiles
 
 @dataclass
 class Components:
-    """Variance components of a released model.
+    """Variance components of a released model."""
 
-    Attributes
-    ----------
-    covariance : ndarray (d + 1, d + 1)
-        Of slopes and, last, the intercept, which is the level at x = 0, as lme4 has it; in units of
-        the target, or of the score, over those of the columns.
-    of_models : ndarray (d + 2, 3)
-        Standard deviations of slopes, intercept and, last, level at the centre of the columns, and
-        the ends of their intervals. NaN where slopes are votes, whose quantiles are no intervals.
-    measured : bool
-        Whether they are moments of what tasks sent, instead of the middle of a vote.
-    residual : ndarray (3,) or None
-        The same of a row about the model of its task; None of classes and counts.
-    factors : dict of str to ndarray (3,)
-        The same of the effects of factors above, across and below tasks, by their names.
-    """
-
+    # (d + 1, d + 1), of slopes and, last, the intercept, which is the level at x = 0, as lme4 has
+    # it; in units of the target, or of the score, over those of the columns
     covariance: np.ndarray
+    # (d + 2, 3), standard deviations of slopes, intercept and, last, level at the centre of the
+    # columns, and the ends of their intervals. NaN where slopes are votes, whose quantiles are no
+    # intervals.
     of_models: np.ndarray
-    measured: bool
+    measured: bool  # whether they are moments of what tasks sent, instead of the middle of a vote
+    # (3,), the same of a row about the model of its task; None of classes and counts
     residual: np.ndarray | None
+    # (3,), the same of the effects of factors above, across and below tasks, by their names
     factors: dict
 
 

@@ -53,36 +53,18 @@ _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure its
 
 @dataclass
 class ScoreRows:
-    """Rows of m tasks, sorted by task.
+    """Rows of m tasks, sorted by task."""
 
-    Attributes
-    ----------
-    kind : int
-        `LOGISTIC`, `POISSON` or `SOFTMAX`.
-    X : ndarray (N, d), or what gives rows as one does, of shape (N, d)
-        Rows, about whatever the level is at.
-    y : ndarray (N,)
-        0 or 1; counts; numbers of classes.
-    weight : ndarray (N,)
-        How much rows count.
-    given : ndarray (N, C)
-        Scores besides those of the model, such as logarithms of exposures; C is 1 but for softmax.
-    offsets : ndarray (m + 1,)
-        Rows of task t are ``offsets[t]:offsets[t + 1]``.
-    subgroups : Subgroups, default=None
-        Of the rows.
-    chunk : tuple, default=None
-        A root and the coordinates in it: see `Chunk.all`.
-    """
-
-    kind: int
-    X: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
+    kind: int  # `LOGISTIC`, `POISSON` or `SOFTMAX`
+    X: np.ndarray  # (N, d), or what gives rows as one does, about whatever the level is at
+    y: np.ndarray  # (N,), 0 or 1; counts; numbers of classes
+    weight: np.ndarray  # (N,), how much rows count
+    # (N, C), scores besides those of the model, such as logarithms of exposures; C is 1 but for
+    # softmax
     given: np.ndarray
-    offsets: np.ndarray
-    subgroups: Subgroups | None = None
-    chunk: tuple | None = None
+    offsets: np.ndarray  # (m + 1,), rows of task t are ``offsets[t]:offsets[t + 1]``
+    subgroups: Subgroups | None = None  # of the rows
+    chunk: tuple | None = None  # a root and the coordinates in it: see `Chunk.all`
 
     @property
     def n_outputs(self):

@@ -95,32 +95,17 @@ class Subgroups:
 
 @dataclass
 class LevelEffects:
-    """What a task knows of the effects of its subgroups. For the task alone, as its model is.
+    """What a task knows of the effects of its subgroups. For the task alone, as its model is."""
 
-    Attributes
-    ----------
-    levels : ndarray (k,)
-        Levels of the factor, sorted.
-    effects : ndarray (k,)
-        Posterior means of v_c, in units of the target.
-    shrunk : ndarray (k,)
-        s_c, by which the mean row of a level takes part in its effect.
-    left, of_new : ndarray (k,), float
-        Variance of v_c given the model of the task, of these levels and of new ones, over that of
-        the noise of a row.
-    means : ndarray (k, d)
-        Mean rows of the levels.
-    effect_of_new : float
-        Of a new level: of counts mean rates of these are larger.
-    """
-
-    levels: np.ndarray
-    effects: np.ndarray
-    shrunk: np.ndarray
+    levels: np.ndarray  # (k,), levels of the factor, sorted
+    effects: np.ndarray  # (k,), posterior means of v_c, in units of the target
+    shrunk: np.ndarray  # (k,), s_c, by which the mean row of a level takes part in its effect
+    # (k,), variance of v_c given the model of the task, of these levels and of new ones, over that
+    # of the noise of a row
     left: np.ndarray
     of_new: float
-    means: np.ndarray
-    effect_of_new: float
+    means: np.ndarray  # (k, d), mean rows of the levels
+    effect_of_new: float  # of a new level: of counts mean rates of these are larger
 
     @classmethod
     def by_task(cls, groups, names, values, of_new, means, effects_of_new):

@@ -62,34 +62,18 @@ def _members(starts, tasks, size):
 
 @dataclass
 class TaskRows:
-    """Rows of m tasks, centred in each task and reduced to k = min(n - 1, d) of them.
+    """Rows of m tasks, centred in each task and reduced to k = min(n - 1, d) of them."""
 
-    Attributes
-    ----------
-    X : ndarray (sum k, d)
-        Contrasts of rows, or the triangular factor of centred rows where these are fewer.
-    y : ndarray (sum k,)
-        Centred targets, in the same basis.
-    starts : ndarray (m + 1,)
-        Reduced rows of task t are ``starts[t]:starts[t + 1]``.
-    rest : ndarray (m,)
-        Sum of squares of the targets that no slopes can reach, rss.
-    n : ndarray (m,)
-        Numbers of rows, as far as they count; 0 for a task that contributes nothing.
-    dof : ndarray (m,)
-        Degrees of freedom of the reduced rows and the rest, n - 1.
-    x_mean : ndarray (m, d)
-    y_mean : ndarray (m,)
-    """
-
+    # (sum k, d), contrasts of rows, or the triangular factor of centred rows where these are fewer
     X: np.ndarray
-    y: np.ndarray
-    starts: np.ndarray
-    rest: np.ndarray
+    y: np.ndarray  # (sum k,), centred targets, in the same basis
+    starts: np.ndarray  # (m + 1,), reduced rows of task t are ``starts[t]:starts[t + 1]``
+    rest: np.ndarray  # (m,), sum of squares of the targets that no slopes can reach, rss
+    # (m,), numbers of rows, as far as they count; 0 for a task that contributes nothing
     n: np.ndarray
-    dof: np.ndarray
-    x_mean: np.ndarray
-    y_mean: np.ndarray
+    dof: np.ndarray  # (m,), degrees of freedom of the reduced rows and the rest, n - 1
+    x_mean: np.ndarray  # (m, d)
+    y_mean: np.ndarray  # (m,)
 
     @classmethod
     def of(cls, X, y, offsets, counts=None):
@@ -148,25 +132,14 @@ class TaskRows:
 
 @dataclass
 class LevelRows(TaskRows):
-    """Rows of tasks whose slopes are those of the centre: none of them can be reached.
+    """Rows of tasks whose slopes are those of the centre: none of them can be reached."""
 
-    Attributes
-    ----------
-    table : tuple
-        Rows (N, d), targets (N,), how much rows count (N,), offsets (m + 1,), mean rows (m, d) and
-        targets (m,), all as they are.
-    to : ndarray (d,)
-        Slopes as they are, over those of the centre.
-    unit : float
-        Of the target.
-    known : tuple or None
-        Slopes that sums of squares were last about, and these.
-    """
-
+    # Rows (N, d), targets (N,), how much rows count (N,), offsets (m + 1,), mean rows (m, d) and
+    # targets (m,), all as they are
     table: tuple
-    to: np.ndarray
-    unit: float
-    known: tuple | None = None
+    to: np.ndarray  # (d,), slopes as they are, over those of the centre
+    unit: float  # of the target
+    known: tuple | None = None  # slopes that sums of squares were last about, and these
 
     @classmethod
     def about(cls, table, centre, scale, middle, unit):
