@@ -91,7 +91,7 @@ def neighbours(draw):
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_rows_of_one_task_move_no_row_of_another(name):
-    @drawn(40, pair=neighbours())
+    @drawn(15, pair=neighbours())
     def check(pair):
         first, second, changed = pair
         try:

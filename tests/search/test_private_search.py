@@ -281,7 +281,7 @@ def test_split_of_a_task_depends_on_its_own_rows_alone():
 def with_extremes(X, y, task, k=5):
     """Data sets that differ from the given one in rows of task `k` alone."""
     own = np.flatnonzero(task == k)
-    for scale in (1e150, 1e300, 1e-310, 0.0):
+    for scale in (1e300, 1e-310, 0.0):
         Z = X.copy()
         Z[own] *= scale
         yield Z, y
@@ -289,8 +289,7 @@ def with_extremes(X, y, task, k=5):
     Z[own[3]] *= 1e150  # one row, which may be held out
     yield Z, y
     if y.dtype.kind == "f":
-        for scale in (1e150, 1e308):
-            yield X, np.where(task == k, np.sign(y) * scale, y)
+        yield X, np.where(task == k, np.sign(y) * 1e308, y)
     else:
         lonely = y.copy()  # one row of the second class: it is not held out
         lonely[own] = y.min()
