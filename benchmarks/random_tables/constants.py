@@ -23,7 +23,6 @@ SEEDS = range(400, 412)
 # By the modules that use them. None: half and twice, which for some mean nothing.
 ALWAYS: dict = {
     **dict.fromkeys(f"course.curator.{name}" for name in ("OPEN", "SURELY", "HALVINGS")),
-    "course.curator.CORRELATIONS": [(0.0, 0.5, 0.85), tuple(j / 20 for j in range(20))],
     "course.plan.ROWS_OF_UNITS": [(3.0, 2.0, 20.0, 30.0), (3.0, 2.0, 20.0, 120.0)],
     "task.priors.LARGER": [((5, 0.0),), ((1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0))],
 }

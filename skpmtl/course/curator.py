@@ -24,7 +24,6 @@ from ..task.priors import (
     at_least,
     bump,
     candidates,
-    narrower,
     normalised,
     typical,
     typical_kappa,
@@ -70,7 +69,6 @@ EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 # Of where levels and slopes are independent: log evidence or weight that moves no prediction.
 LEAST_GAIN = 0.05
 MOST_PRODUCTS = 1 << 22  # n_tasks (d + 1)^3 of restricted likelihoods: a tenth of the time of a fit
-CORRELATIONS = 0.0, 0.3, 0.5, 0.7, 0.85, 0.95  # of levels and slopes, which are voted on
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
@@ -712,39 +710,6 @@ class Loop:
         model = self.model
         tau, kappa = model.middle_tau, model.middle_kappa
         return tau / math.sqrt(kappa) * self.d * model.root, tau, kappa
-
-    def origin(self, share):
-        """The direction in which levels follow slopes, shrunk by its noise (James-Stein)."""
-        if not self.model.has_place:
-            return
-        R, tau, kappa = self.regression()
-        found, noise = yield from self.ask(queries.OriginStep(R), share)
-        kept = max(0.0, 1.0 - self.d * noise**2 / max(found @ found, 1e-300))
-        towards = found @ R
-        size = math.sqrt(kappa) * np.linalg.norm(towards @ self.model.root)
-        self.towards = -kept * tau / max(size, 1e-300) * towards
-
-    def vote_origin(self, share):
-        """How far levels follow slopes: their correlation in this direction."""
-        if not self.model.has_place:
-            return
-        model, parts = self.model, []
-        before = self.law.before_tau(model.tau)
-        voted = typical(model.log_tau, before)
-
-        def left(rho):
-            return after(narrower(voted, model.tau, math.sqrt(1.0 - rho**2)), before)
-
-        for rho in CORRELATIONS:
-            part = self.part(log_kappa=model.log_kappa)
-            parts.append(replace(part, origin=rho * self.towards, log_tau=left(rho)))
-        n = len(parts) - 1
-        half = np.append(math.log(n), np.zeros(n))
-        log_weights, *_ = yield from self.vote(
-            "origin", queries.separate(parts), share, log_prior=half
-        )
-        rho = float(np.exp(log_weights) @ CORRELATIONS)
-        self.update(origin=rho * self.towards, log_tau=left(rho))
 
     def origin_exact(self, share):
         """Without a budget: the mean of the posterior of the regression of levels on slopes.

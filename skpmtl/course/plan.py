@@ -88,9 +88,8 @@ Z_ACROSS, Z_ACROSS_OF_COUNTS = 12.0, 24.0
 # Without a budget, of factors above and across tasks, whose pairs are a matrix in memory.
 MOST_LEVELS = 4096
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
-# be noise; z / root(d) below the third, moments would, and below the last further rounds, and where
-# levels and slopes are independent. A task without a unit sends steps in its own, so that they need
-# no place; scores need their base first.
+# be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
+# without a unit sends steps in its own, so that they need no place; scores need their base first.
 # Chosen on random tables (seeds 7000 to 7199) and eleven real ones, at epsilon .3 to 3.
 ROWS_OF_UNITS, ROWS_OF_SCORES = (3.0, 2.0, 20.0, 60.0), (14.0, 2.0, 11.0, 40.0)
 # Without "mean" there are no steps of slopes that moments take budget from: 40 schools at epsilon
@@ -222,12 +221,9 @@ class HierarchicalPlan(Plan):
         elif crossed and not self.is_private:  # once more, about what was found since
             course.append("across")
         # Of levels that have no other parts, which a second place of the columns could stand for.
-        plain = pooled and self.first == "place"
-        if course and plain and not any((self.factor, self.across, self.below)):
-            if not self.is_private:
-                course.append("origin exact")
-            elif z / math.sqrt(self.n_features) >= ROWS_OF_UNITS[-1]:
-                course += ["origin", "vote origin"]
+        more = self.is_private, self.factor, self.across, self.below
+        if course and pooled and self.first == "place" and not any(more):
+            course.append("origin exact")
         return shares_of(course)
 
     def mechanism(self):

@@ -14,7 +14,6 @@ factor   deviation of the level, in -1 ... 1, in the block 2
          of a level of the factor above tasks
 across   mean deviations of rows by their level of a       2
          factor across tasks, in a ball of 1; once weights
-origin   level times slopes, in units, in a ball of 1       2
 moment   u u' of a unit deviation u                         root of 2
 row      squares of what its own model leaves of its rows,  root of 2
 squares  and their degrees of freedom, in a ball of 1
@@ -303,27 +302,17 @@ class ColumnUnits(Question):
     In units of `reach` root(d). Means less the released centres are in units of the released
     scales, and taken as asinh(u), which grows with the logarithm of a distance: one column that is
     far from its centre leaves the others most of the ball.
-
-    Attributes
-    ----------
-    scale, centre : ndarray (d,)
-    reach : float
-        Root mean square of what is not clipped.
-    clipped : bool
-        False without a budget, where means are taken as they are.
-    of_means : bool, default=False
-    n_known : int, default=0
-        Columns, last, of which scales are known. The distance from the centre then stands for the
-        spread of all columns that do not vary within a task.
     """
 
     kind, reads_model = "columns", False
     length, spread = 1.0, 2.0
-    scale: np.ndarray
+    scale: np.ndarray  # (d,)
     centre: np.ndarray
-    reach: float
-    clipped: bool = True
+    reach: float  # root mean square of what is not clipped
+    clipped: bool = True  # false without a budget, where means are taken as they are
     of_means: bool = False
+    # Columns, last, of which scales are known. The distance from the centre then stands for the
+    # spread of all columns that do not vary within a task.
     n_known: int = 0
 
     @property
@@ -472,24 +461,14 @@ class AcrossStep(Question):
     so that a vector a_j times means over their standard deviation has a length of about one,
     whatever the numbers of rows and of levels are: each mean has the variance (1 - f) / n_i of its
     rows and f of its level, in units of the whole.
-
-    Attributes
-    ----------
-    size : int
-        Number of levels.
-    row_unit : float
-        Standard deviation that rows of information one are taken to have.
-    of_rows : bool
-        The numbers a_j themselves, times root(f), with which their length is one at most.
-    clipped : bool
-        False without a budget, where sums over rows are sent as they are.
     """
 
     kind, length, spread = "across", 1.0, 2.0
-    size: int
-    row_unit: float
+    size: int  # number of levels
+    row_unit: float  # standard deviation that rows of information one are taken to have
+    # The numbers a_j themselves, times root(f), with which their length is one at most
     of_rows: bool = False
-    clipped: bool = True
+    clipped: bool = True  # false without a budget, where sums over rows are sent as they are
 
     def answer(self, tasks, model, some=slice(None)):
         first, last, _ = some.indices(len(tasks.tasks))
@@ -525,20 +504,13 @@ class Exact(Question):
 
 @dataclass
 class ExactStep(Exact):
-    """Score and information of the centre.
-
-    Attributes
-    ----------
-    log_kappa : ndarray
-        Log weights of the scale of slopes.
-    rank : int
-        Of a relation, for those of the models that follow from covariates, too. The centre of a
-        task is its row (1, v) times all of them, where the constant is left out of v, so that its
-        score and information are Kronecker products of this row and those of its own centre.
-    """
+    """Score and information of the centre."""
 
     kind = "exact step"
-    log_kappa: np.ndarray
+    log_kappa: np.ndarray  # log weights of the scale of slopes
+    # Of a relation, for those of the models that follow from covariates, too. The centre of a task
+    # is its row (1, v) times all of them, where the constant is left out of v, so that its score
+    # and information are Kronecker products of this row and those of its own centre.
     rank: int = 1
 
     def answer(self, tasks, model, some=slice(None)):
@@ -559,47 +531,15 @@ class ExactStep(Exact):
 
 
 @dataclass
-class OriginStep(Question):
-    """Products of the level and the slopes of a task, in units of their spreads, in a ball of one.
-
-    Their mean is the regression of levels on slopes, times what rows tell of both.
-
-    Attributes
-    ----------
-    to : ndarray (d, d)
-        From scores of mean rows to those of this regression.
-    """
-
-    kind, length, spread = "origin", 1.0, 2.0
-    to: np.ndarray
-
-    @property
-    def size(self):
-        return len(self.to)
-
-    def answer(self, tasks, model):
-        return row_products(tasks.of_origin(model)[1], self.to)
-
-    @classmethod
-    def wire(cls, sizes):
-        return sizes.d, {"to": [(sizes.d, sizes.d)]}
-
-
-@dataclass
 class ExactOrigin(Exact):
     """Log evidence and scores of where levels and slopes are independent.
 
     With u the slopes of a task from the centre in units of their shape, and v its level, a task
     sends the expected u v.
-
-    Attributes
-    ----------
-    to : ndarray (d, d)
-        From scores of mean rows to those of the regression of v on u.
     """
 
     kind = "exact origin"
-    to: np.ndarray
+    to: np.ndarray  # (d, d), from scores of mean rows to those of the regression of v on u
 
     def answer(self, tasks, model):
         log_evidence, scores = tasks.of_origin(model)
@@ -615,15 +555,10 @@ class LevelSums(Exact):
     """Where slopes are taken to be equal: what restricted likelihood needs of the tasks.
 
     See `skpmtl.task.posterior.LevelRows.products`.
-
-    Attributes
-    ----------
-    ratio : float
-        Variance of levels over that of a row.
     """
 
     kind = "level sums"
-    ratio: float
+    ratio: float  # variance of levels over that of a row
 
     def answer(self, tasks, model, some=slice(None)):
         w, products, slopes = tasks.level_products(model, self.ratio, some)
@@ -644,17 +579,12 @@ class SlopeScores(LevelSums):
     With u = X' V^-1 r of a task and C = X' V^-1 X, in coordinates in which the mean of C is the
     identity, every task sends A = u u' - C and the square of its size. Where slopes vary by K, the
     mean of A is K, and it is zero where they are equal (Rao's score).
-
-    Attributes
-    ----------
-    residual : ndarray (d + 2,)
-        What makes a residual, over the standard deviation of a row, of (1, x, y).
-    whiten : ndarray (d, d)
     """
 
     kind = "slope scores"
+    # (d + 2,), what makes a residual, over the standard deviation of a row, of (1, x, y)
     residual: np.ndarray
-    whiten: np.ndarray
+    whiten: np.ndarray  # (d, d)
 
     def answer(self, tasks, model, some=slice(None)):
         _, products, _ = tasks.level_products(model, self.ratio, some)
@@ -706,37 +636,23 @@ class Moment(Question):
 # ------------------------------------------------------------------------------------- vote
 @dataclass
 class Part(Public):
-    """Evidence of one centre and shape by the cells of a grid, as a part of the priors of a path.
+    """Evidence of a centre and a shape by cells of a grid, as a part of the priors of a path."""
 
-    Attributes
-    ----------
-    centre : ndarray (d + 1,)
-    root : ndarray (d, d)
-    origin : ndarray (d,)
-        Where levels and slopes are independent.
-    log_kappa, log_sigma, log_tau : ndarray
-        Log weights of the grids; zeros on that by which cells are told apart.
-    axis : int
-        0: one cell, the whole grid; cells of kappa (1), sigma (2), tau (3) or the ratio of a factor
-        below tasks (4).
-    path : ndarray (J, n_cells)
-        Log weights of the cells in every prior of the path; `NEVER` where they are no part of it.
-    related : int
-        What of the models that follow from covariates counts: `NOTHING`, `LEVELS` or `ALL`.
-    far : float
-        Share of rows with far more noise than the others, see `skpmtl.task.far`.
-    """
-
-    centre: np.ndarray
-    root: np.ndarray
-    origin: np.ndarray
-    log_kappa: np.ndarray
+    centre: np.ndarray  # (d + 1,)
+    root: np.ndarray  # (d, d)
+    origin: np.ndarray  # (d,), where levels and slopes are independent
+    log_kappa: np.ndarray  # log weights of the grids; zeros on that by which cells are told apart
     log_sigma: np.ndarray
     log_tau: np.ndarray
+    # 0: one cell, the whole grid; cells of kappa (1), sigma (2), tau (3) or the ratio of a factor
+    # below tasks (4)
     axis: int
+    # (J, n_cells), log weights of the cells in every prior of the path; `NEVER` where they are no
+    # part of it
     path: np.ndarray
+    # What of the models that follow from covariates counts: `NOTHING`, `LEVELS` or `ALL`
     related: int = ALL
-    far: float = 0.0
+    far: float = 0.0  # share of rows with far more noise than the others, see `skpmtl.task.far`
 
     constraints = {
         "axis": [Interval(Integral, 0, 4, closed="both")],
@@ -820,14 +736,14 @@ class Vote(Question):
 
 
 PLACES: dict[str, tuple[type[Question], ...]] = {
-    "squared": (Place, Zoom, OriginStep),
-    "huber": (Place, Zoom, OriginStep),
+    "squared": (Place, Zoom),
+    "huber": (Place, Zoom),
     "poisson": (Rates,),
     "classes": (Base,),
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
-    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, OriginStep),
+    *(*BOUNDED, RelationStep, FactorStep, AcrossStep),
     *(ExactStep, ExactOrigin, LevelSums, SlopeScores),
     *(Place, Zoom, Rates, Base),
 ]

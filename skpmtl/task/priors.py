@@ -123,16 +123,7 @@ def at_least(log_weights, variances, noise):
 
     Weights of cells below the noise move to it, where it lies between two cells to both of them.
     """
-    return _into_cells(log_weights, np.log(variances), np.log(np.maximum(variances, noise)))
-
-
-def narrower(log_weights, grid, factor):
-    """A prior of a spread that is `factor` times as large, in the cells of its grid."""
-    return _into_cells(log_weights, np.log(grid), np.log(grid * factor))
-
-
-def _into_cells(log_weights, cells, places):
-    """Weights of cells moved to these places, those between two cells to both of them."""
+    cells, places = np.log(variances), np.log(np.maximum(variances, noise))
     place = np.interp(places, cells, np.arange(len(cells)))
     low = np.minimum(place.astype(int), max(len(cells) - 2, 0))
     weight, upper = np.exp(log_weights), place - low
@@ -168,24 +159,15 @@ def middle_ratio(log_ratio, grid):
 
 @dataclass(frozen=True)
 class Law:
-    """Grids of the scales of a kind of target, and their log weights before any vote.
+    """Grids of the scales of a kind of target, and their log weights before any vote."""
 
-    Attributes
-    ----------
-    kappa, sigma : ndarray
-        Of counts, sigma is the root of their dispersion; of classes there is one cell.
-    log_kappa, log_sigma : ndarray
-    of_scores : bool
-        Whether levels and slopes are those of scores, whose unit is public.
-    of_tau : (float, float) or None
-        log2 of the middle and of the width of spreads of levels; None: flat on the logarithm.
-    """
-
+    # Of counts, sigma is the root of their dispersion; of classes there is one cell
     kappa: np.ndarray
     sigma: np.ndarray
     log_kappa: np.ndarray
     log_sigma: np.ndarray
-    of_scores: bool = True
+    of_scores: bool = True  # whether levels and slopes are those of scores, whose unit is public
+    # Log2 of the middle and of the width of spreads of levels; None: flat on the logarithm
     of_tau: tuple | None = None
 
     def before_tau(self, grid):
