@@ -115,9 +115,7 @@ class Loop:
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
-                widest = np.full(len(self.model.tau), -50.0)
-                widest[-1] = 0.0
-                self.update(log_tau=widest)
+                self.update(log_tau=self.free_levels)
         self.unit_is_known, self.levels_are_lost = self.law.of_scores, False
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d

@@ -320,18 +320,9 @@ def _to_effects(model, question):
 def effects(model, question, sums, noise):
     """Effects, their errors and how much tasks differ; none of them where noise hides it.
 
-    Parameters
-    ----------
-    model : HierarchicalBillboard
-    question : Errors
-        The last one.
-    sums, noise : dict of str to ndarray, to float
-        Released sums and standard deviations of their noise, by name.
+    From the last question, released sums and standard deviations of their noise, by name.
 
-    Returns
-    -------
-    found : dict
-        Attributes of `HierarchicalBillboard` from `effects` to `spread_doubt`.
+    -> attributes of `HierarchicalBillboard` from `effects` to `spread_doubt`
     """
     m, k = model.n_present, question.size
     H, edge = question.largest * sums["information"], _edge(question, noise)

@@ -178,16 +178,9 @@ def spread_of(level, own):
 def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
     """Posterior of the effects of a factor.
 
-    Parameters
-    ----------
-    asked : list of (ndarray, ndarray), (n_levels,)
-        Effects that queries were about, and mean deviations from them.
-    noise : ndarray (n_levels,)
-        Variance of the noise of one query.
-    own : ndarray (n_levels,)
-        Variance that the tasks of a level have in common in all queries, at most.
-    omega, log_omega : ndarray
-        Grid of standard deviations of effects, and its log weights.
+    `asked` has the effects that queries were about and mean deviations from them, `noise` the
+    variance of one query, and `own` that which the tasks of a level have in common in all queries,
+    at most: all (n_levels,). `omega` is a grid of standard deviations of effects.
 
     -> mean of the effects, effects (n_levels,), root mean square of omega, standard deviations of
     effects (n_levels,) given the mean

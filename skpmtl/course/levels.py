@@ -91,12 +91,7 @@ def read_place(found, noise, m):
     Place and unit are where their posterior is, if it is sure of their size: both, one of them or
     none of them are as likely before the release.
 
-    Returns
-    -------
-    n_present : float
-        Tasks with rows, never above m.
-    unit : float or None
-    window : (middle, half) or None
+    -> tasks with rows, never above m; unit or None; window (middle, half) or None
     """
     spreads, signs = found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
     n = _present(signs.sum(), 2.0 * noise, m)
@@ -134,18 +129,9 @@ def _is_sure(log_weights, near):
 
 def _gains(cells, noise, n, rest, without, parts, shares):
     """Log likelihoods of counts in cells where a share of n tasks is in `parts` and the others in
-    `rest`, over those of `without`, which are as likely.
+    `rest`, (C,), over those of `without`, which are as likely. Parts are (K, C).
 
-    Parameters
-    ----------
-    cells, noise, rest : ndarray (C,)
-    without : list of ndarray (C,)
-    parts : ndarray (K, C)
-    shares : sequence of float
-
-    Returns
-    -------
-    gains : ndarray (number of shares, K)
+    -> (number of shares, K)
     """
 
     def log_likelihood(parts):
@@ -181,14 +167,8 @@ def _present(count, noise, m):
 def read_rates(found, noise, m):
     """From the cells of `queries.Rates` to what they say.
 
-    Returns
-    -------
-    n_present : float
-        Tasks with rows, never above m.
-    events : float
-        Of a task, by how many tasks have none, as far as its noise says; 3 where nearly all have.
-    window : (middle, half) or None
-        Of logarithms of rates, as of `read_zoom`.
+    -> tasks with rows, never above m; events of a task, by how many tasks have none, as far as its
+    noise says, 3 where nearly all have; window of logarithms of rates, as of `read_zoom`
     """
     root = math.sqrt(len(found) - BINS)
     cells, of_cell = found[BINS:] / SIGN * root, noise / SIGN * root
@@ -204,12 +184,8 @@ def read_rates(found, noise, m):
 def read_base(found, noise, m):
     """From the cells of `queries.Base` to what they say.
 
-    Returns
-    -------
-    n_present : float
-        Tasks with rows, never above m.
-    levels : float, or ndarray (n_classes,) of three or more
-        Scores of the mean shares: posterior means of their log-odds given the noise.
+    -> tasks with rows, never above m; scores of the mean shares, of two classes one: posterior
+    means of their log-odds given the noise
     """
     C = len(found)
     n_present = _present(found.sum(), noise * math.sqrt(C), m)

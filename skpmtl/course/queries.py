@@ -80,25 +80,13 @@ def _balls(sent, radius):
 class Question:
     """A kind of query, with the public numbers of one of them as fields.
 
-    Attributes
-    ----------
-    kind : str
-        Name of the statistic, of what a task sends, and of the sum.
-    reads_model : bool
-        Whether an answer follows from the model that was released so far.
-    size : int or (int, int)
-        Numbers of the sum.
-    length : float
-        Largest length of the part of a task in the sum.
-    spread : float
-        Largest distance of two such parts.
-    clipped : bool
-        False without a budget.
+    Further numbers are `size` of the sum, the largest `length` of the part of a task in it, and
+    the largest distance of two such parts, `spread`.
     """
 
-    kind: ClassVar[str]
-    reads_model: ClassVar[bool] = True
-    clipped = True
+    kind: ClassVar[str]  # name of the statistic, of what a task sends, and of the sum
+    reads_model: ClassVar[bool] = True  # whether an answer follows from what was released so far
+    clipped = True  # false without a budget
 
     def sensitivity(self, adjacency):
         return self.spread if adjacency == "replace-one" else self.length

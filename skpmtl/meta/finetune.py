@@ -18,16 +18,8 @@ from ..tables.table import weighted_sum
 from ..task import priors
 from ..task.losses import LOGISTIC, SOFTMAX, ScoreRows
 from ..task.losses import posterior as posterior_of_scores
-from ..task.mixture import covariance_of, flatter, noise_of
-from ..task.posterior import (
-    Decomposition,
-    TaskRows,
-    averages,
-    covariances,
-    log_evidence,
-    log_sum,
-    shares_of,
-)
+from ..task.mixture import flatter, noise_of
+from ..task.posterior import Decomposition, TaskRows, averages, covariances, log_evidence, log_sum
 from ..task.scales import TINY, Summaries, own_scales
 
 # Variance that slopes add to a score at a row of typical length, in squared units: a grid, and
@@ -239,7 +231,8 @@ class TasksInUnits:
         centres = [self.centre(one) for one in models]
         found = map(self.about, centres, errors, repeat(spread))
         logs, moved, seconds = zip(*found, strict=True)
-        shares = shares_of([w + log for w, log in zip(log_weights, logs, strict=True)])
+        logs = np.stack([w + log for w, log in zip(log_weights, logs, strict=True)], axis=1)
+        shares = np.exp(logs - log_sum(logs)[:, None]).T
         # What is orthogonal to all rows moves from one centre to another, too.
         mean = weighted_sum(shares, models) + self.models(weighted_sum(shares, moved))
         if not spread:
@@ -250,8 +243,10 @@ class TasksInUnits:
             second + a[..., None] * here[..., None, :] + b[..., None] * a[..., None, :]
             for second, a, b, here in zip(seconds, away, moved, means, strict=True)
         ]
-        covariance = self.widened(covariance_of(shares, means, seconds), shares)
-        return mean, self.covariances(covariance), self.noise(log_weights)
+        here = weighted_sum(shares, means)
+        covariance = weighted_sum(shares, seconds) - here[..., None] * here[..., None, :]
+        covariance = self.covariances(self.widened(covariance, shares))
+        return mean, covariance, self.noise(log_weights)
 
 
 def _own_basis(X):

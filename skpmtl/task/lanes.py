@@ -129,14 +129,8 @@ class Chunk:
     def information(self, back, slopes, kept, precision):
         """Of the slopes of the centre, scores (m, C, d) and information (m, C, d, d).
 
-        Parameters
-        ----------
-        back : ndarray (r, d)
-            Inverse of the root of the shape.
-        slopes, kept : ndarray (m, C, E), (m, C, 1 + E, 1 + E)
-            Over cells, means of u / kappa and of V / kappa^2 for the posterior N(u, V).
-        precision : ndarray (m,)
-            Means of 1 / kappa.
+        `back` (r, d) is inverse to the root of the shape. For the posterior N(u, V), `slopes` and
+        `kept` are means over cells of u / kappa and V / kappa^2, and `precision` of 1 / kappa.
         """
         (m, C, _), d = slopes.shape, back.shape[1]
         score, info = np.zeros((m, C, d)), np.zeros((m, C, d, d))

@@ -1,11 +1,9 @@
-"""Mean and covariance of a mixture of posteriors, and the noise of a row that it implies."""
+"""The noise of a row that a mixture of posteriors implies, and probabilities under it."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-
-from ..tables.table import weighted_sum
 
 _TIE = 1e-9  # between two scores
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
@@ -22,19 +20,6 @@ class Posterior(NamedTuple):
         return {f"{name}_": value for name, value in self._asdict().items()}
 
 
-def covariance_of(shares, means, seconds):
-    """Covariance (m, ..., q, q) of a mixture.
-
-    Parameters
-    ----------
-    shares : ndarray (n, m)
-    means, seconds : list of ndarray (m, ..., q), (m, ..., q, q)
-        Of every component, the mean and second moments about one origin.
-    """
-    mean = weighted_sum(shares, means)
-    return weighted_sum(shares, seconds) - mean[..., None] * mean[..., None, :]
-
-
 def noise_of(by_sigma, sigma):
     """Variance and degrees of freedom of a row's noise, from log evidence by cells of sigma.
 
@@ -42,16 +27,8 @@ def noise_of(by_sigma, sigma):
     A - nu log sigma - q / sigma^2. Three neighbours about the largest settle nu, the degrees of
     freedom, and q, whatever the steps of the grid; a t distribution of scale 2 q / nu follows.
 
-    Parameters
-    ----------
-    by_sigma : ndarray (m, n)
-        With the weights of the prior.
-    sigma : ndarray (n,)
-        Grid of octaves.
-
-    Returns
-    -------
-    variance, dof : ndarray (m,)
+    `by_sigma` (m, n) has the weights of the prior, and `sigma` (n,) is a grid of octaves.
+    -> variance (m,), degrees of freedom (m,)
     """
     top = np.clip(by_sigma.argmax(axis=1), 1, len(sigma) - 2)
     every = np.arange(len(top))

@@ -198,24 +198,12 @@ class Decomposition:
     as_rows : ndarray of bool (m, 1) or bool, default=True
         Whether the mean row of a task is a row, x0; otherwise it is seen about the slopes of the
         centre, by the level alone.
-
-    Attributes
-    ----------
-    x0 : ndarray (m, d)
-        Mean rows that are rows, and zeros.
-    values : ndarray (sum k,)
-        Eigenvalues, ascending in every task.
-    X, y : ndarray (sum k, d), (sum k,)
-        Rows and targets in this basis.
-    h : ndarray (sum k,)
-        X S x0 in this basis.
-    b2 : ndarray (m,)
-        x0' S x0.
     """
 
     def __init__(self, rows, root, x_mean=None, as_rows=True):
         self.rows, self.root = rows, np.array(root, dtype=float)
         self.shape = self.root @ self.root.T
+        # Eigenvalues, ascending in every task; rows and targets in their basis.
         self.values, self.X, self.y = map(np.empty_like, (rows.y, rows.X, rows.y))
         for k, tasks in _groups_of_equal(np.diff(rows.starts), len(self.root)):
             at = _members(rows.starts, tasks, k)
@@ -228,8 +216,9 @@ class Decomposition:
 
     def _see(self, x_mean, as_rows):
         self.x_mean = np.array(x_mean, dtype=float, order="C")
-        self.x0 = self.x_mean * as_rows
+        self.x0 = self.x_mean * as_rows  # mean rows that are rows, and zeros
         of_mean = row_products(self.x0, self.shape)
+        # X S x0 in this basis, and x0' S x0.
         self.h, self.b2 = self._scores(of_mean), row_dots(self.x0, of_mean)
 
     def with_mean_rows(self, x_mean, as_rows):
@@ -323,17 +312,9 @@ def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, ou
 def log_evidence(dec, level, slopes, scales, by=None):
     """Log evidence of the rows of every task. -> (m,), 0 for a task without rows
 
-    Parameters
-    ----------
-    dec : Decomposition
-    level : float or ndarray (m,)
-        c, of the level at x = 0; where `x_mean` are zeros, of the mean target.
-    slopes : ndarray (d,) or (m, d)
-        a, of all tasks or of every one.
-    scales : priors.Scales
-        Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
-    by : {"kappa", "sigma", "tau"}, default=None
-        Of every cell of this grid, with its weight, over the others: (m, n).
+    `level` is c at x = 0, where `x_mean` are zeros of the mean target, and `slopes` are a: of all
+    tasks or of every one. With `by` = "kappa", "sigma" or "tau" of every cell of this grid, with
+    its weight, over the others: (m, n).
     """
     *cells, size = _cells(scales, by)
     starts, *known, of_tasks = dec._centred(level, slopes)
@@ -537,18 +518,6 @@ def log_mixtures(cells, paths):
     for j, path in enumerate(paths if len(lost) else ()):  # cells far below others of the task
         found[lost, j] = log_sum(cells[lost] + path)
     return found
-
-
-def shares_of(logs):
-    """Posterior probabilities of components. -> (n, m)
-
-    Parameters
-    ----------
-    logs : list of ndarray (m,)
-        Of every component, the log of prior weight times evidence.
-    """
-    logs = np.stack(logs, axis=1)
-    return np.exp(logs - log_sum(logs)[:, None]).T
 
 
 # ------------------------------------------------------------------------------------ kernels

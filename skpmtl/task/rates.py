@@ -21,14 +21,7 @@ _LEAST = 1e-12  # of a variance and of a rate
 
 
 def of_level(events, rates, tau, log_weights):
-    """What tasks know of levels.
-
-    Parameters
-    ----------
-    events, rates : ndarray (m,)
-        D and R.
-    tau, log_weights : ndarray (T,)
-        Spreads, and the logarithms of their weights.
+    """What tasks know of levels, from D and R, (m,), for spreads and log weights of them, (T,).
 
     -> log evidence (m, T), up to a number that no tau and no level changes; over all tau, the mean
     of v (m,) and the logarithm of that of exp(v) (m,)
