@@ -118,7 +118,7 @@ coverage: $(VENV)/with-test
 	  --cov skpmtl --cov-report term --cov-report xml $(ARGS)
 
 bench: $(VENV)/with-test
-	$(BIN)/python -m benchmarks.run peers $(ARGS)
+	$(BIN)/python -m benchmarks.peers.exact $(ARGS)
 
 REV ?= $(error REV=COMMIT names the commit to compare with)
 # In turns, by an environment that imports the dependencies of this one.

@@ -4,10 +4,12 @@ import argparse
 import csv
 import subprocess
 import sys
+import warnings
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
-from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 import skpmtl
@@ -18,10 +20,10 @@ __all__ = [
     "ROOT",
     "command_line",
     "commit",
-    "computed",
     "git",
+    "in_own_process",
     "one_thread",
-    "with_commit",
+    "write_measured",
     "write_rows",
 ]
 
@@ -43,7 +45,7 @@ def command_line(name, text, output=None, quick=None, repeats=None, jobs=False):
     """Command line of a script: its documentation `text`, --output, and what it has of the others.
 
     `output`: default of --output. `quick`: what --quick stands for. `repeats`: the default of
-    --repeats, in words. `jobs`: with --jobs, the processes of `computed`.
+    --repeats, in words. `jobs`: with --jobs.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
@@ -68,13 +70,6 @@ def commit():
         return "unknown"
 
 
-def with_commit(rows):
-    """The rows with the commit they were measured at."""
-    name = commit()
-    for row in rows:
-        yield {**row, "commit": name}
-
-
 def write_rows(rows, fields, output=None):
     """Print rows as they are measured, and write them to the file `output`. -> list of rows"""
     printer = csv.DictWriter(sys.stdout, fields)
@@ -93,31 +88,6 @@ def write_rows(rows, fields, output=None):
     return done
 
 
-def computed(cells, jobs=1):
-    """Yield the rows of a table in order, computed by `jobs` processes of one thread each.
-
-    `cells` yields rows, which are ready, and pairs of calls (function, arguments) and a function of
-    their results, which gives the rows that follow from them. All calls are independent.
-    """
-    cells = list(cells)
-    pairs = [cell for cell in cells if isinstance(cell, tuple)]
-    work = (call for calls, _ in pairs for call in calls)
-    found = Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_on_one_thread)(function, *given) for function, *given in work
-    )
-    for cell in cells:
-        if isinstance(cell, tuple):
-            calls, rows = cell
-            yield from rows([next(found) for _ in calls])
-        else:
-            yield cell
-
-
-def _on_one_thread(function, *given):
-    with one_thread():
-        return function(*given)
-
-
 @contextmanager
 def one_thread():
     threads = skpmtl.get_num_threads()
@@ -127,3 +97,17 @@ def one_thread():
             yield
     finally:
         skpmtl.set_num_threads(threads)
+
+
+def write_measured(rows, fields, output=None):
+    """`write_rows` of rows that are measured on one thread, with the commit if it is a field."""
+    about = {"commit": commit()} if "commit" in fields else {}
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peers stopped early say so
+        return write_rows(({**row, **about} for row in rows), fields, output)
+
+
+def in_own_process(function, *given):
+    """The result of a call in a new process, which ends with it."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()

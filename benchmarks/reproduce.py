@@ -3,11 +3,11 @@
     python -m benchmarks.reproduce [--only TEXT] [--again]
 
 Runs the commands that fill ``benchmarks/results``, a day of one or two cores together. A command
-is left out if its files were measured for the present release (``skpmtl/_version.py``), so that an
+is left out if its file was measured for the present release (``skpmtl/_version.py``), so that an
 interrupted run continues where it stopped; ``--again`` runs it nevertheless.
-``benchmarks/results/commits.csv`` holds the release, commit, date, command and seconds of every
-file. A command that fails, for want of an extra or of data, is named at the end, and its files stay
-as they are.
+``benchmarks/results/commits.csv`` holds the release, commit, date, command and CPU seconds of
+every file. A command that fails, for want of an extra or of data, is named at the end, and its file
+stays as it is.
 """
 
 import csv
@@ -19,36 +19,33 @@ from pathlib import Path
 
 from skpmtl import __version__
 
+from .asv.speed.tables import cpu_seconds
 from .command import ROOT, command_line, git
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
-_SUITES = ("peers", "path", "scale")
 
-
-def _commands():
-    """Yield (arguments of ``python -m``, names of the CSV files that they write)."""
-    for suite in _SUITES:
-        yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
-    yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
-    yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
-    for name in ("random_shapes", "levels", "alone"):
-        yield f"benchmarks.peers.{name} --output {RESULTS / name}.csv", [name]
-    yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]
-    methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
-    yield f"benchmarks.accuracy.real {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
-    methods = "--estimators PrivateMTL;PrivateMeanRegMTL;MPMTLLowRank;MPMTLGroupSparse"
-    methods += f" --epsilon none,10,3,1 --output {RESULTS / 'counts.csv'}"
-    yield f"benchmarks.accuracy.real --tables counts {methods}", ["counts"]
-    yield "benchmarks.accuracy.intervals", ["multilevel_intervals"]
-    yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
-    errors = RESULTS / "standard_errors.csv"
-    yield f"benchmarks.accuracy.standard_errors --output {errors}", ["standard_errors"]
-    constants = RESULTS / "constants.csv"
-    yield f"benchmarks.random_tables.constants --output {constants}", ["constants"]
-
-
-COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}
+_REAL = "PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL --epsilon none,10,3,1,.3,1e-9"
+_COUNTS = "PrivateMTL;PrivateMeanRegMTL;MPMTLLowRank;MPMTLGroupSparse --epsilon none,10,3,1"
+_SCRIPTS = {  # file: module, and arguments
+    "peers": "peers.exact",
+    "path": "peers.path",
+    "scale": "scale",
+    **{
+        name: f"peers.{name}" for name in ("wide", "wide_trace", "random_shapes", "levels", "alone")
+    },
+    "unseen": "accuracy.generated",
+    "multilevel": f"accuracy.real --estimators {_REAL}",
+    "counts": f"accuracy.real --tables counts --estimators {_COUNTS}",
+    "multilevel_intervals": "accuracy.intervals",
+    "multilevel_probabilities": "accuracy.probabilities",
+    "standard_errors": "accuracy.standard_errors",
+    "constants": "random_tables.constants",
+}
+COMMANDS = {
+    f"benchmarks.{script} --output {RESULTS / name}.csv": f"{name}.csv"
+    for name, script in _SCRIPTS.items()
+}
 
 
 def read(path):
@@ -72,31 +69,24 @@ def main(arguments=None):
     parser.add_argument("--again", action="store_true", help="run also what this release has")
     options = parser.parse_args(arguments)
     path = ROOT / RESULTS / "commits.csv"
-    chosen = {text: files for text, files in COMMANDS.items() if options.only in text}
     rows = read(path)
     failed = []
-    for command, files in chosen.items():
-        done = all(file in rows and rows[file]["release"] == __version__ for file in files)
-        if done and not options.again:
+    for command, file in COMMANDS.items():
+        if options.only not in command:
+            continue
+        if file in rows and rows[file]["release"] == __version__ and not options.again:
             print(f"{command}: measured for {__version__}")
             continue
         print(command, flush=True)
         # Results change while this runs; only a changed package makes a + of the commit.
         changed = "+" if git("status", "--porcelain", "skpmtl") else ""
-        name, start = git("rev-parse", "--short", "HEAD") + changed, time.perf_counter()
+        name, start = git("rev-parse", "--short", "HEAD") + changed, cpu_seconds()
         given = [os.path.expandvars(word) for word in command.split()]
         if subprocess.run([sys.executable, "-m", *given], cwd=ROOT).returncode:
             failed.append(command)
             continue
-        for file in files:
-            rows[file] = {
-                "file": file,
-                "command": command,
-                "release": __version__,
-                "commit": name,
-                "date": time.strftime("%Y-%m-%d"),
-                "seconds": round(time.perf_counter() - start),
-            }
+        about = command, __version__, name, time.strftime("%Y-%m-%d"), round(cpu_seconds() - start)
+        rows[file] = dict(zip(FIELDS, (file, *about), strict=True))
         write(path, rows)
     if failed:
         print("Failed:", *failed, sep="\n  ")

@@ -6,31 +6,22 @@ and the task ids; `exponent` is the slope of log CPU seconds against log rows.
 """
 
 import ctypes
-import json
-import subprocess
-import sys
-from pathlib import Path
+import time
+import warnings
 
 import numpy as np
 
+import skpmtl
+
+from .command import command_line, commit, in_own_process, write_rows
+
 FIELDS = (
-    "commit",
-    "suite",
-    "estimator",
-    "tasks",
-    "rows",
-    "features",
-    "threads",
-    "fit_seconds",
-    "predict_seconds",
-    "cpu_seconds",
-    "memory",
-    "exponent",
-)
+    "commit suite estimator tasks rows features "
+    "threads fit_seconds predict_seconds cpu_seconds memory exponent"
+).split()
 SHAPES = ((10_000, 50, 100), (100_000, 20, 50))
 MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
-RESULTS = Path(__file__).parent / "results"
 _PARTS = (4, 1)
 _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
 
@@ -86,11 +77,6 @@ def _status(name):
 
 def measure_one(name, settings, m, n, d, parts=_PARTS):
     """One estimator on parts of one data set, in this process. -> list of rows"""
-    import time
-    import warnings
-
-    import skpmtl
-
     warnings.simplefilter("ignore")
 
     def estimator(tasks):
@@ -153,19 +139,6 @@ def measure_one(name, settings, m, n, d, parts=_PARTS):
     return out
 
 
-def _in_process(name, settings, shape, parts=_PARTS):
-    arguments = json.dumps([name, settings, *shape, parts])
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scale", arguments],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
-    if done.returncode:
-        raise RuntimeError(f"{text_of(name, settings)} at {shape} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def measure(quick, only="", shapes=None):
     """Yield rows of the estimators whose text contains `only`, at all shapes."""
     cases = [
@@ -175,10 +148,16 @@ def measure(quick, only="", shapes=None):
         cases += [(name, {"epsilon": 1.0}, MOST) for name in WITH_MOST]
     for name, settings, shape in cases:
         if only in text_of(name, settings):
-            for row in _in_process(name, settings, shape):
-                yield {"suite": "scale", **row}
+            yield from in_own_process(measure_one, name, settings, *shape)
+
+
+def main(arguments=None):
+    parser = command_line("scale", __doc__, None, "small problems")
+    parser.add_argument("--only", default="", help="text of estimators")
+    options = parser.parse_args(arguments)
+    rows, about = measure(options.quick, options.only), {"commit": commit(), "suite": "scale"}
+    return write_rows(({**about, **row} for row in rows), FIELDS, options.output)
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps(measure_one(*given[:5], parts=given[5])))
+    main()

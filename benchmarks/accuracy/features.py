@@ -1,14 +1,9 @@
-"""Features for effects that are not straight lines, from public knots or a public seed.
-
-Both need the public range of the columns, [-1, 1] in this suite, and read no row to be fitted.
-"""
+"""Features for effects that are not straight lines, from public knots: no row is read for them."""
 
 import numpy as np
-from sklearn.kernel_approximation import RBFSampler
 from sklearn.preprocessing import SplineTransformer
 
 _KNOTS = np.linspace(-1.0, 1.0, 4)
-_COMPONENTS = 100
 
 
 def splines(X, numeric):
@@ -22,10 +17,4 @@ def splines(X, numeric):
     return np.column_stack([X[:, ~numeric], curves])
 
 
-def random(X, numeric):
-    """The columns, and 100 random Fourier features of a Gaussian kernel on all of them."""
-    waves = RBFSampler(gamma=1.0, n_components=_COMPONENTS, random_state=0).fit_transform(X)
-    return np.column_stack([X, waves])
-
-
-FEATURES = {"splines": splines, "random": random}
+FEATURES = {"splines": splines}

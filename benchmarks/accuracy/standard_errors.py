@@ -18,15 +18,13 @@ Ten draws are made of a cell in which they give no errors.
 """
 
 import itertools
-import warnings
 
 import numpy as np
 from scipy.stats import t as student
-from threadpoolctl import threadpool_limits
 
 from skpmtl import PrivateMTL
 
-from ..command import command_line, with_commit, write_rows
+from ..command import command_line, write_measured
 from .cells import epsilon_of, label
 
 EFFECTS = np.array([1.0, 0.0, -0.5])
@@ -40,19 +38,7 @@ SCENES = (
     "skewed models",
     "drifts that the model lacks",
 )
-FIELDS = (
-    "commit",
-    "scene",
-    "tasks",
-    "epsilon",
-    "draws",
-    "given",
-    "slopes",
-    "level",
-    "false",
-    "std",
-    "error",
-)
+FIELDS = "commit scene tasks epsilon draws given slopes level false std error".split()
 FIRST = 10
 
 
@@ -90,10 +76,8 @@ def found(scene, n_tasks, epsilon, seed):
     est = PrivateMTL(
         epsilon=epsilon, tasks=range(n_tasks), standard_errors=True, random_state=noise
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        X, y, task = table(scene, n_tasks, seed)
-        est.fit(X, y, task=task)
+    X, y, task = table(scene, n_tasks, seed)
+    est.fit(X, y, task=task)
     if not hasattr(est, "effect_covariance_"):
         return None
     error = np.append(est.effect_coef_, est.effect_intercept_) - np.append(EFFECTS, LEVEL)
@@ -137,9 +121,8 @@ def main(arguments=None):
         map(epsilon_of, options.epsilon.split(",")),
         options.scenes.split(";"),
     )
-    with threadpool_limits(1):
-        rows = (cell(scene, m, epsilon, options.draws) for m, epsilon, scene in cells)
-        write_rows(with_commit(rows), FIELDS, options.output)
+    rows = (cell(scene, m, epsilon, options.draws) for m, epsilon, scene in cells)
+    write_measured(rows, FIELDS, options.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Sen and Borcea, "FedMTL: privacy-preserving federated multi-task learning": what it claims.
 
-    python -m benchmarks.papers.fedmtl [--quick] [--only PART] [--celeba FOLDER] [--output FOLDER]
+    python -m benchmarks.papers.fedmtl [--quick] [--only NAME ...] [--celeba FOLDER]
+        [--output FOLDER]
 
 Every method is `skpmtl.reproduction.fedmtl`, the paper's own algorithm, with the paper's settings:
 60 or 80 clients, 12,000, 9,000 or 16,000 rows with symmetric Dirichlet sizes, 70 / 15 / 15 %, 8
@@ -33,13 +34,14 @@ LeNet on 12,000 of its images; needs torch. -> fedmtl_celeba.csv
 
 import itertools
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
-from threadpoolctl import threadpool_limits
 
+from skpmtl.fedmtl.secure import Job, SecureServers, split_upload
 from skpmtl.reproduction.fedmtl import (
     PublishedFedMTL,
     PublishedFedMTLNetwork,
@@ -56,9 +58,8 @@ from skpmtl.reproduction.fedmtl import (
 from skpmtl.reproduction.fedmtl.aggregation import VERSIONS, Upload, aggregate, cosines
 from skpmtl.reproduction.fedmtl.baselines import attention, coupled, mean_model
 
-from ..command import PAPERS, command_line, write_rows
+from .tables import best, line, mean_sd, run
 
-PARTS = ("figures", "table3", "ablation", "scenes", "overhead", "secure")
 TUNING = 1000  # a draw that is in no result
 ROUNDS = (1, 2, 5, 10, 15, 20)
 # Table 1; of FaceA half of the clients have either domain.
@@ -112,44 +113,41 @@ def curve(draw, seed, method, of=2, est=None, measure=None, **settings):
     """Score after every round, on the test (2) or validation (1) rows; the fitted estimator."""
     found = []
     est = PublishedFedMTL() if est is None else est
-    est.set_params(
-        method=method.split(",")[0],
-        random_state=seed,
-        monitor=lambda t, models: found.append(models.score(*draw[of], measure)),
-        **settings,
-    )
+
+    def watch(t, models):
+        found.append(models.score(*draw[of], measure))
+
+    est.set_params(method=method.split(",")[0], random_state=seed, monitor=watch, **settings)
     est.fit(*draw[0], validation=draw[1])
     return np.array(found), est
 
 
 def tuned(draw, method, quick=False, own=None, rates=RATES, **settings):
     """The constants of the best validation score: first a method's own one, then the step size."""
+    own, middle, tried = own or OWN[method], rates[len(rates) // 2], {}
 
-    def score(constants):
-        try:
-            with np.errstate(all="ignore"):
-                return curve(draw, TUNING, method, of=1, **settings, **constants)[0][-1]
-        except ValueError:  # it diverged
-            return -np.inf
+    def score(rate, more):
+        if (rate, said(more)) not in tried:
+            try:
+                found = curve(draw, TUNING, method, of=1, **settings, **{RATE: rate, **more})[0][-1]
+            except ValueError:  # it diverged
+                found = -np.inf
+            tried[rate, said(more)] = found
+        return tried[rate, said(more)]
 
-    own, middle = own or OWN[method], rates[len(rates) // 2]
-    found = [score({RATE: middle, **more}) for more in own]
-    more, scores = own[int(np.argmax(found))], {middle: max(found)}
-    for rate in () if quick else rates:
-        if rate != middle:
-            scores[rate] = score({RATE: rate, **more})
-    return {RATE: max(scores, key=scores.get), **more}
+    more = best(own, lambda more: score(middle, more))
+    others = [] if quick else [rate for rate in rates if rate != middle]
+    return {RATE: best([middle, *others], lambda rate: score(rate, more)), **more}
+
+
+def published(method, column):
+    """What the paper has in a column of Table 3, if anything."""
+    return f"{PUBLISHED[method][column] / 100:.3f}" if method in PUBLISHED else ""
 
 
 def repeated(draws, method, **settings):
     """Curves of the draws, (repeats, rounds)."""
     return np.array([curve(d, seed, method, **settings)[0] for seed, d in enumerate(draws)])
-
-
-def summary(values):
-    """Mean and standard deviation as text."""
-    sd = np.std(values, ddof=1) if len(values) > 1 else 0.0
-    return f"{np.mean(values):.4f}", f"{sd:.4f}"
 
 
 def said(constants):
@@ -162,45 +160,40 @@ def at_rounds(found):
 
 
 # ------------------------------------------------------------------------------ Table 3
-def table3(quick, names=tuple(DATA)):
-    """Yield rows of Table 3, each with the row of its curve (figure 7)."""
-    repeats = 1 if quick else 3
-    for name in names[:: 2 if quick else 1]:
+def table3(quick, repeats):
+    """Table 3, and the curve of each of its rows (figure 7)."""
+    rows, curves = [], []
+    names = [*DATA][:: 2 if quick else 1]
+
+    def add(draws, label, groups, method, paper, constants, **settings):
+        found = repeated(draws, method, **settings, **constants)
+        about = line("data, heads, method", label, groups, method)
+        end = *mean_sd(found[:, -1]), paper, said(constants), repeats
+        rows.append(about | line("accuracy, sd, paper, constants, draws", *end))
+        curves.append(about | at_rounds(found))
+
+    for name in names:
         draws = [faces(name, "D1", seed, quick) for seed in range(repeats)]
-        tuning, found_by_position = faces(name, "D1", TUNING, quick), {}
-        for groups, method in itertools.product(("position", "equal sets"), OWN):
-            if groups != "position" and (method.startswith("fedmtl") or method == "local"):
-                continue  # they are the same
-            if groups == "position":
-                found_by_position[method] = tuned(tuning, method, quick)
-                constants = found_by_position[method]
-            else:  # its own constant stays, and the step size is chosen again
-                own = [{k: v for k, v in found_by_position[method].items() if k != RATE}]
-                constants = tuned(tuning, method, quick, own, groups=groups)
-            found = repeated(draws, method, groups=groups, **constants)
-            mean, sd = summary(found[:, -1])
-            row = {"data": name, "heads": groups, "method": method, "accuracy": mean, "sd": sd}
-            paper = (
-                PUBLISHED.get(method, ("",) * 5)[list(DATA).index(name)]
-                if groups == "position"
-                else ""
-            )
-            row |= {"paper": paper and f"{paper / 100:.3f}", "constants": said(constants)}
-            row["draws"] = repeats
-            yield row, {"data": name, "heads": groups, "method": method} | at_rounds(found)
+        tuning, constants = faces(name, "D1", TUNING, quick), {}
+        for method in OWN:
+            constants[method] = tuned(tuning, method, quick)
+            paper = published(method, [*DATA].index(name))
+            add(draws, name, "position", method, paper, constants[method])
+        for method in OWN:
+            if method.startswith("fedmtl") or method == "local":
+                continue  # the same
+            own = [{k: v for k, v in constants[method].items() if k != RATE}]
+            groups = {"groups": "equal sets"}  # its own constant stays, the step size does not
+            again = tuned(tuning, method, quick, own, **groups)
+            add(draws, name, "equal sets", method, "", again, **groups)
     for name, paper in (("CelebA", "0.825"), ("LFWA", "0.705")):  # "Different Numbers of Tasks"
-        if name not in names:
-            continue
-        draws = [faces(name, "D2", seed, quick) for seed in range(repeats)]
-        tuning = faces(name, "D2", TUNING, quick)
-        for method in ("fedmtl", "fedmtl, Z tuned", "local"):
-            constants = tuned(tuning, method, quick)
-            found = repeated(draws, method, **constants)
-            mean, sd = summary(found[:, -1])
-            row = {"data": f"{name}, D2", "heads": "", "method": method, "accuracy": mean}
-            row |= {"sd": sd, "paper": paper if method == "fedmtl" else ""}
-            row |= {"constants": said(constants), "draws": repeats}
-            yield row, {"data": row["data"], "heads": "", "method": method} | at_rounds(found)
+        if name in names:
+            draws = [faces(name, "D2", seed, quick) for seed in range(repeats)]
+            tuning = faces(name, "D2", TUNING, quick)
+            for method in ("fedmtl", "fedmtl, Z tuned", "local"):
+                known = paper if method == "fedmtl" else ""
+                add(draws, f"{name}, D2", "", method, known, tuned(tuning, method, quick))
+    return {"table3": rows, "curves": curves}
 
 
 # ------------------------------------------------------------------------------ figure 8
@@ -219,9 +212,8 @@ ABLATION = {
 }
 
 
-def ablation(quick):
+def ablation(quick, repeats):
     """Rows of figure 8, for FaceA; "change" is the accuracy minus FedMTL's on the same draws."""
-    repeats = 1 if quick else 3
     cases = (("D1", 0.5), ("D2", 0.5), ("pairs", 0.0))
     for distribution, agree in cases[: 2 if quick else None]:
         draws = [faces("FaceA", distribution, seed, quick, agree) for seed in range(repeats)]
@@ -230,23 +222,17 @@ def ablation(quick):
             constants = tuned(tuning, method, quick, own=[settings])
             found = repeated(draws, method, **constants)
             base = found[:, -1] if base is None else base
-            (mean, sd), (change, change_sd) = summary(found[:, -1]), summary(found[:, -1] - base)
-            row = {
-                "tasks": distribution,
-                "agreement": agree,
-                "version": name,
-                "accuracy": mean,
-                "sd": sd,
-            }
-            row |= {"change": change, "change_sd": change_sd}
-            row |= {"rate": constants["learning_rate"], "draws": repeats}
-            yield row | at_rounds(found)
+            yield line(
+                "tasks, agreement, version, accuracy, sd, change, change_sd, rate, draws",
+                *(distribution, agree, name),
+                *(*mean_sd(found[:, -1]), *mean_sd(found[:, -1] - base)),
+                *(constants[RATE], repeats),
+            ) | at_rounds(found)
 
 
 # ------------------------------------------------------------------------------ NYUD2
-def scenes(quick):
+def scenes(quick, repeats):
     """Table 3's columns of NYUD2: 20 clients, 4 tasks of 3 categories, batches of 2."""
-    repeats, rounds = (1, 2) if quick else (3, 20)
 
     def draw(seed, distribution):
         sizes = dirichlet_sizes(260, 20, random_state=seed)
@@ -254,37 +240,28 @@ def scenes(quick):
         return parts_of(*make_scenes(sizes, sets, random_state=seed), seed)
 
     def network():
-        return PublishedFedMTLNetwork(
-            *segnet(filters=(8, 12)), batch_size=2, n_rounds=rounds, inner_steps=2
-        )
+        how = {"batch_size": 2, "n_rounds": 2 if quick else 20, "inner_steps": 2}
+        return PublishedFedMTLNetwork(*segnet(filters=(8, 12)), **how)
 
     cells = [("D1", method) for method in OWN if "tuned" not in method] + [("D2", "fedmtl")]
     for distribution, method in cells[:: 4 if quick else 1]:
         own = OWN[method][-1:] if method != "fedprox" else STRENGTHS[:1]
         tuning = draw(TUNING, distribution)
         constants = tuned(tuning, method, quick, own, (0.1, 0.3), est=network())
-        found = [
-            curve(draw(seed, distribution), seed, method, est=network(), **constants)
-            for seed in range(repeats)
-        ]
-        ious = [
-            est.models_.score(*draw(seed, distribution)[2], mean_iou)
-            for seed, (_, est) in enumerate(found)
-        ]
-        (iou, iou_sd), (mean, sd) = summary(ious), summary([points[-1] for points, _ in found])
-        paper = PUBLISHED.get(method, ("",) * 5)[3:] if distribution == "D1" else (36.7, "")
-        yield {
-            "tasks": distribution,
-            "method": method,
-            "mean_iou": iou,
-            "iou_sd": iou_sd,
-            "paper_iou": paper[0] and f"{paper[0] / 100:.3f}",
-            "pixel_accuracy": mean,
-            "sd": sd,
-            "paper_accuracy": paper[1] and f"{paper[1] / 100:.3f}",
-            "constants": said(constants),
-            "draws": repeats,
-        }
+        ends, ious = [], []
+        for seed in range(repeats):
+            rows = draw(seed, distribution)
+            points, est = curve(rows, seed, method, est=network(), **constants)
+            ends.append(points[-1])
+            ious.append(est.models_.score(*rows[2], mean_iou))
+        paper = [published(method, 3), published(method, 4)]
+        paper = paper if distribution == "D1" else ["0.367", ""]
+        yield line(
+            "tasks, method, mean_iou, iou_sd, paper_iou, pixel_accuracy, sd, paper_accuracy, "
+            "constants, draws",
+            *(distribution, method, *mean_sd(ious), paper[0], *mean_sd(ends), paper[1]),
+            *(said(constants), repeats),
+        )
 
 
 # ------------------------------------------------------------------------------ figures 2, 5, 6
@@ -309,13 +286,13 @@ def nearness(W, groups):
     return A[same].mean(), A[other].mean(), silhouette_score(plane, groups)
 
 
-def figures(quick):
-    """Figures 2 and 6: cosines and silhouettes, with a column for each of some rounds."""
+def figures(quick, repeats):
+    """Figures 2 and 6: cosines and silhouettes, with a column for each of some rounds; figure 5."""
     moments = (1, 2) if quick else (1, 5, 20)
-    yield from _rows("2", second(moments))
-    for agree in (0.5, 0.0):
-        for method in ("local", "fedmtl"):
-            yield from _rows(f"6, agreement {agree}, {method}", sixth(moments, method, agree))
+    rows = list(_rows("2", second(moments)))
+    for agree, method in itertools.product((0.5, 0.0), ("local", "fedmtl")):
+        rows += _rows(f"6, agreement {agree}, {method}", sixth(moments, method, agree))
+    return {"layers": rows, "clients": clients()}
 
 
 def _rows(figure, found):
@@ -387,17 +364,11 @@ def clients():
     """Figure 5: quantiles of rows per client; clients by number of tasks, and by task."""
     sizes = dirichlet_sizes(12_000, 60, random_state=0)
     sets = task_sets(60, 8, "D2", random_state=0)
-    for q in (0, 25, 50, 75, 100):
-        yield {
-            "figure": "5a",
-            "what": f"rows, {q} % quantile",
-            "value": int(np.percentile(sizes, q)),
-        }
-    for count in range(1, 9):
-        held = sum(len(own) == count for own in sets)
-        yield {"figure": "5b", "what": f"clients with {count} tasks", "value": held}
-    for k in range(8):
-        yield {"figure": "5c", "what": f"clients with task {k}", "value": sum(k in s for s in sets)}
+    values = {f"5a rows, {q} % quantile": int(np.percentile(sizes, q)) for q in range(0, 101, 25)}
+    values |= {f"5b clients with {n} tasks": sum(len(s) == n for s in sets) for n in range(1, 9)}
+    values |= {f"5c clients with task {k}": sum(k in s for s in sets) for k in range(8)}
+    for what, value in values.items():
+        yield line("figure, what, value", what[:2], what[3:], value)
 
 
 # ------------------------------------------------------------------------------ section 6.1
@@ -420,31 +391,31 @@ def seconds(function, least):
     return (time.process_time() - start) / count
 
 
-def overhead(quick):
+def overhead(quick, repeats):
     """Time of clients and server and numbers sent, of rounds on FaceA."""
-    draw, rates = faces("FaceA", "D1", 0, quick), {}
-    methods = ["fedavg", "fedprox", "pfedme", "mocha", "fedamp", "fedfomo", "fedmtl"]
-    for method in methods:
+    draw, base = faces("FaceA", "D1", 0, quick), None
+    found = []
+    for method in ("fedavg", "fedprox", "pfedme", "mocha", "fedamp", "fedfomo", "fedmtl"):
         est = curve(draw, 0, method, learning_rate=0.3)[1]
         h, size = est.history_, est.n_shared_ + 2 * est.head_size_
-        rates[method] = h["client_seconds"].mean(), h["server_seconds"].mean()
-        base = rates["fedavg"]
-        n = h["participants"][0]
-        yield {
-            "method": method,
-            "client_seconds": f"{rates[method][0]:.4f}",
-            "over_fedavg": f"{rates[method][0] / base[0]:.2f}",
-            "server_seconds": f"{rates[method][1]:.5f}",
-            "server_over_fedavg": f"{rates[method][1] / base[1]:.1f}",
-            "sent_up": f"{h['uploaded'].mean() / n / size:.2f}",
-            "sent_down": f"{h['downloaded'].mean() / n / size:.2f}",
-        }
+        rates = h["client_seconds"].mean(), h["server_seconds"].mean()
+        base, numbers = base or rates, h["participants"][0] * size
+        found.append(
+            line(
+                "method, client_seconds, over_fedavg, server_seconds, server_over_fedavg, "
+                "sent_up, sent_down",
+                *(method, f"{rates[0]:.4f}", f"{rates[0] / base[0]:.2f}"),
+                *(f"{rates[1]:.5f}", f"{rates[1] / base[1]:.1f}"),
+                *(f"{h[way].mean() / numbers:.2f}" for way in ("uploaded", "downloaded")),
+            )
+        )
+    return {"overhead": found, "growth": growth(quick)}
 
 
-GROWTH = {
-    "clients": [{"n": n} for n in (10, 20, 40, 80, 160)],
-    "shared parameters": [{"ds": d} for d in (3_000, 30_000, 300_000)],
-    "tasks": [{"k": k} for k in (2, 4, 8, 16)],
+GROWTH = {  # argument of `drawn_uploads`, its values
+    "clients": ("n", (10, 20, 40, 80, 160)),
+    "shared parameters": ("ds", (3_000, 30_000, 300_000)),
+    "tasks": ("k", (2, 4, 8, 16)),
 }
 SERVER = {
     "FedMTL": lambda u: aggregate(u, *VERSIONS["fedmtl"](u)),
@@ -462,18 +433,17 @@ def whole(uploads):
 def growth(quick):
     """Seconds of a server over N, d and K, and their exponents."""
     base = {"n": 40, "ds": 3_000, "k": 2, "dt": 165}
-    for swept, points in GROWTH.items():
+    for swept, (argument, points) in GROWTH.items():
         points = points[: 2 if quick else None]
         for name, function in SERVER.items():
             found = []
             for point in points:
-                uploads = drawn_uploads(**{**base, **point})
+                uploads = drawn_uploads(**base | {argument: point})
                 found.append(seconds(lambda f=function, u=uploads: f(u), 0.01 if quick else 0.15))
-            x = np.log([next(iter(point.values())) for point in points])
-            slope = np.polyfit(x[-3:], np.log(found[-3:]), 1)[0]
-            row = {"swept": swept, "method": name, "exponent": f"{slope:.2f}"}
-            row["from"], row["to"] = next(iter(points[0].values())), next(iter(points[-1].values()))
-            yield row | {"first_ms": f"{1e3 * found[0]:.3g}", "last_ms": f"{1e3 * found[-1]:.3g}"}
+            slope = np.polyfit(np.log(points[-3:]), np.log(found[-3:]), 1)[0]
+            milliseconds = (f"{1e3 * of:.3g}" for of in (found[0], found[-1]))
+            names = "swept, method, exponent, from, to, first_ms, last_ms"
+            yield line(names, swept, name, f"{slope:.2f}", points[0], points[-1], *milliseconds)
 
 
 # ------------------------------------------------------------------------------ figure 9
@@ -505,8 +475,6 @@ def in_secret(uploads, n_servers, max_heads, rounds=3):
 
     -> shared, heads; part -> CPU seconds; megabytes sent; gigabytes of servers and dealer
     """
-    from skpmtl.fedmtl.secure import SecureServers
-
     fields = ("heads", "tasks", "size")
     layers = uploads[0].shared.base  # of all clients, not copied
     arguments = layers, *([getattr(u, name) for u in uploads] for name in fields), THRESHOLD
@@ -537,22 +505,16 @@ def ratios(quick):
         for point in points[: 1 if quick else None]:
             servers = point.get("n_servers", 3)
             shape = SHAPE | {k: v for k, v in point.items() if k != "n_servers"}
-            uploads = problem(**shape)
-            plain = seconds(
-                lambda u=uploads: aggregate(u, *VERSIONS["fedmtl"](u)), 0.05 if quick else 0.3
-            )
+            uploads, least = problem(**shape), 0.05 if quick else 0.3
+            plain = seconds(lambda u=uploads: aggregate(u, *VERSIONS["fedmtl"](u)), least)
             *_, cpu, sent, _ = in_secret(uploads, servers, shape["max_heads"])
             secure = sum(cpu.values())
-            yield {
-                "swept": swept,
-                "clients": shape["n_clients"],
-                "max_heads": shape["max_heads"],
-                "servers": servers,
-                "plain_cpu_seconds": f"{plain:.4f}",
-                "secure_cpu_seconds": f"{secure:.3f}",
-                "ratio": f"{secure / plain:.1f}",
-                "megabytes": f"{sent:.2f}",
-            }
+            yield line(
+                "swept, clients, max_heads, servers, plain_cpu_seconds, secure_cpu_seconds, "
+                "ratio, megabytes",
+                *(swept, shape["n_clients"], shape["max_heads"], servers),
+                *(f"{plain:.4f}", f"{secure:.3f}", f"{secure / plain:.1f}", f"{sent:.2f}"),
+            )
 
 
 BASE = {"n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50, "n_shared": 1000}
@@ -588,85 +550,73 @@ def secure_parts(quick):
             largest = max(np.abs(theirs).max() for _, theirs in pairs)
             difference = max(np.abs(ours - theirs).max() for ours, theirs in pairs) / largest
             whole = sum(cpu.values())
-            yield {
-                "case": case,
-                "servers": n_servers,
-                "plain_cpu_seconds": f"{plain:.3g}",
-                **{part: f"{cpu[part]:.2g}" for part in WORK},
-                "cpu_seconds": f"{whole:.3g}",
-                "share_of_shared_layers": f"{cpu['shared layers'] / whole:.2f}",
-                "megabytes": f"{float(f'{sent:.4g}'):g}",
-                "gigabytes_of_memory": f"{held:.2g}",
-                "difference": f"{difference:.0e}",
-            }
+            parts = (f"{cpu[part]:.2g}" for part in WORK)
+            yield line(
+                f"case, servers, plain_cpu_seconds, {', '.join(WORK)}, cpu_seconds, "
+                "share_of_shared_layers, megabytes, gigabytes_of_memory, difference",
+                *(case, n_servers, f"{plain:.3g}", *parts, f"{whole:.3g}"),
+                *(f"{cpu['shared layers'] / whole:.2f}", f"{float(f'{sent:.4g}'):g}"),
+                *(f"{held:.2g}", f"{difference:.0e}"),
+            )
 
 
 def sizes():
     """Table 2, and bytes of a client with LeNet and two heads, measured and by formula."""
-    from skpmtl.fedmtl.secure import Job, split_upload
-
     table = {
         "LeNet": (1_628_210, 2_505),
         "MobileNet_v2": (2_223_872, 6_405),
         "SegNet": (24_943_296, 37_123),
     }
+    names = "model, shared, head, delta_MiB, servers, to_one_server_MiB, sent_over_delta, 2_P"
     for name, (shared, head) in table.items():
         delta = 8 * (shared + 2 * head)
-        row = {"model": name, "shared": shared, "head": head, "delta_MiB": f"{delta / 2**20:.2f}"}
-        for n_servers in (2, 3, 5) if name == "LeNet" else ("",):
-            row |= {"servers": n_servers, "to_one_server_MiB": "", "sent_over_delta": ""}
-            if n_servers:
-                job = Job(
-                    n_servers=n_servers,
-                    n_clients=80,
-                    n_shared=shared,
-                    n_tasks=8,
-                    head_length=head,
-                    max_heads=2,
-                    max_size=1024.0,
-                    name="sizes",
-                    round=0,
-                )
-                zeros, heads = np.zeros(shared), np.ones((2, head))
-                _, sections = split_upload(job, 0, zeros, heads, [0, 1], 100, 0.75)
-                sent = np.array([[len(share) for share in shares] for shares in sections])
-                row["to_one_server_MiB"] = f"{sent[:, 0].sum() / 2**20:.2f}"
-                answers = sum(8 * job.n_answer(section) for section in range(job.n_sections))
-                sent = sent.sum() + answers * n_servers
-                row["sent_over_delta"] = f"{sent / delta:.3f}"
-            yield row | {"2_P": 2 * n_servers if n_servers else ""}
+        about = name, shared, head, f"{delta / 2**20:.2f}"
+        if name != "LeNet":
+            yield line(names, *about, "", "", "", "")
+            continue
+        shape = {"n_clients": 80, "n_shared": shared, "n_tasks": 8, "head_length": head}
+        shape |= {"max_heads": 2, "max_size": 1024.0, "name": "sizes", "round": 0}
+        for n_servers in (2, 3, 5):
+            job = Job(n_servers=n_servers, **shape)
+            upload = np.zeros(shared), np.ones((2, head)), [0, 1], 100, 0.75
+            sections = split_upload(job, 0, *upload)[1]
+            sent = np.array([[len(share) for share in shares] for shares in sections])
+            answers = sum(8 * job.n_answer(section) for section in range(job.n_sections))
+            over = f"{(sent.sum() + answers * n_servers) / delta:.3f}"
+            to_one = f"{sent[:, 0].sum() / 2**20:.2f}"
+            yield line(names, *about, n_servers, to_one, over, 2 * n_servers)
 
 
 def secure_accuracy(quick):
     """The last claim of section 7.2: secure and plain fits on the same rows."""
+    known = {"learning_rate": 1.0, "n_rounds": 2 if quick else 20}
     for name in list(DATA)[: 1 if quick else None]:
-        draw, found = faces(name, "D1", 0, quick), {}
+        draw, scores, models = faces(name, "D1", 0, quick), [], []
         for secret in (False, True):
-            points, est = curve(
-                draw, 0, "fedmtl", secure=secret, learning_rate=1.0, n_rounds=2 if quick else 20
-            )
-            found[secret] = points[-1], np.concatenate([c.w for c in est.models_.of.values()])
-        yield {
-            "data": name,
-            "plain": f"{found[False][0]:.4f}",
-            "secure": f"{found[True][0]:.4f}",
-            "largest_difference": f"{np.abs(found[True][1] - found[False][1]).max():.1e}",
-        }
+            points, est = curve(draw, 0, "fedmtl", secure=secret, **known)
+            scores.append(f"{points[-1]:.4f}")
+            models.append(np.concatenate([c.w for c in est.models_.of.values()]))
+        difference = f"{np.abs(models[1] - models[0]).max():.1e}"
+        yield line("data, plain, secure, largest_difference", name, *scores, difference)
+
+
+def secure(quick, repeats):
+    found = {"ratio": ratios(quick), "secure": secure_parts(quick)}
+    return found | {"sizes": sizes(), "secret": secure_accuracy(quick)}
 
 
 # ------------------------------------------------------------------------------ CelebA itself
-def celeba(folder, quick):
+def celeba(quick, repeats, folder):
     """Table 3 with LeNet on CelebA's own files, 3 runs, constants of the method by validation."""
     n_clients, n_rows = (4, 60) if quick else (60, 12_000)
     X, Y, _ = load_celeba(folder, n_rows, random_state=0)
     shape = {"channels": (2, 3), "width": 5} if quick else {}
 
     def draw(seed):
-        client = np.repeat(
-            np.arange(n_clients), dirichlet_sizes(n_rows, n_clients, random_state=seed)
-        )
-        y, order = Y.copy(), np.random.default_rng(seed).permutation(n_rows)
-        y = y[order]
+        sizes = dirichlet_sizes(n_rows, n_clients, random_state=seed)
+        client = np.repeat(np.arange(n_clients), sizes)
+        order = np.random.default_rng(seed).permutation(n_rows)
+        y = Y[order]
         for i, own in enumerate(task_sets(n_clients, 8, "D1", random_state=seed)):
             y[np.ix_(client == i, np.setdiff1d(np.arange(8), own))] = np.nan
         return parts_of(X[order], y, client, seed)
@@ -676,57 +626,27 @@ def celeba(folder, quick):
 
     for method in list(OWN)[: 1 if quick else None]:
         constants = tuned(draw(TUNING), method, quick, rates=(0.03, 0.1, 0.3), est=network())
-        ends = [
-            curve(draw(seed), seed, method, est=network(), **constants)[0][-1]
-            for seed in range(1 if quick else 3)
-        ]
-        mean, sd = summary(ends)
-        paper = PUBLISHED.get(method, ("",))[0]
-        row = {
-            "method": method,
-            "accuracy": mean,
-            "sd": sd,
-            "paper": paper and f"{paper / 100:.3f}",
-        }
-        yield row | {"constants": said(constants), "draws": len(ends)}
+        fits = (curve(draw(k), k, method, est=network(), **constants) for k in range(repeats))
+        parts = *mean_sd([points[-1] for points, _ in fits]), published(method, 0), said(constants)
+        yield line("method, accuracy, sd, paper, constants, draws", method, *parts, repeats)
+
+
+TABLES = {
+    "figures": (figures, 1),
+    "table3": (table3, 3),
+    "ablation": (ablation, 3),
+    "scenes": (scenes, 3),
+    "overhead": (overhead, 1),
+    "secure": (secure, 1),
+}
 
 
 def main(arguments=None):
-    parser = command_line("papers.fedmtl", __doc__, PAPERS, "few clients, one draw")
-    parser.add_argument("--only", choices=PARTS, help="default: all")
-    parser.add_argument("--celeba", type=Path, help="folder of CelebA's files; this part only")
-    options = parser.parse_args(arguments)
-    quick, done = options.quick, {}
-    parts = [options.only] if options.only else PARTS
+    def of_celeba(options):
+        return {"celeba": (partial(celeba, folder=options.celeba), 3)}
 
-    def write(name, rows):
-        rows = list(rows)
-        done[name] = write_rows(rows, tuple(rows[0]), options.output / f"fedmtl_{name}.csv")
-
-    with threadpool_limits(1):
-        if options.celeba is not None:
-            write("celeba", celeba(options.celeba, quick))
-            return done
-        if "figures" in parts:
-            write("layers", figures(quick))
-            write("clients", clients())
-        if "table3" in parts:
-            found = list(table3(quick))
-            write("table3", (row for row, _ in found))
-            write("curves", (along for _, along in found))
-        if "ablation" in parts:
-            write("ablation", ablation(quick))
-        if "scenes" in parts:
-            write("scenes", scenes(quick))
-        if "overhead" in parts:
-            write("overhead", overhead(quick))
-            write("growth", growth(quick))
-        if "secure" in parts:
-            write("ratio", ratios(quick))
-            write("secure", secure_parts(quick))
-            write("sizes", sizes())
-            write("secret", secure_accuracy(quick))
-    return done
+    folder = "folder of CelebA's files; nothing else then"
+    return run("fedmtl", __doc__, TABLES, arguments, of_celeba, celeba=folder)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Li, Khodak, Caldas and Talwalkar, "Differentially private meta-learning": what the paper claims.
 
-    python -m benchmarks.papers.meta [--quick] [--only descent|risk|gain|text] [--plays ZIP]
-                                     [--output FOLDER]
+    python -m benchmarks.papers.meta [--quick] [--only NAME ...] [--plays ZIP] [--output FOLDER]
 
 Every method is `skpmtl.reproduction.meta`, the paper's own algorithm. Constants are tuned by the
 paper's rule, in two steps, on validation tasks, which are in no result: first everything but the
@@ -29,13 +28,11 @@ record is replaced by nothing, as the accountant of the paper's experiments has 
 
 import itertools
 import re
-import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from sklearn.model_selection import ParameterGrid
 
-from skpmtl import PrivacyLeakWarning
 from skpmtl.datasets import CHARACTERS, load_school, load_shakespeare
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.reproduction.meta import (
@@ -47,9 +44,8 @@ from skpmtl.reproduction.meta import (
 from skpmtl.reproduction.meta.models import GeneralizedLinear
 from skpmtl.reproduction.meta.rounds import MetaTasks, minibatch_descent, online_descent
 
-from ..command import PAPERS, command_line, write_rows
+from .tables import best, line, mean_sd, run
 
-PARTS = ("descent", "risk", "gain", "text")
 DELTA, BUDGET = 1e-3, 9.2
 TUNING = 1000  # a draw that is in no result
 PRIVATE = {"delta": DELTA, "adjacency": "zero-out"}
@@ -59,17 +55,13 @@ def fitted(est, tasks):
     """The estimator after a fit to a list of (X, y)."""
     X, y = (np.concatenate(parts) for parts in zip(*tasks, strict=True))
     task = np.repeat(np.arange(len(tasks)), [len(part) for _, part in tasks])
-    est.set_params(tasks=range(len(tasks)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyLeakWarning)  # noise by a seed
-        return est.fit(X, y, task=task)
+    return est.set_params(tasks=range(len(tasks))).fit(X, y, task=task)
 
 
-def best(candidates, score):
-    """The candidate with the highest score."""
-    candidates = list(candidates)
-    found = [score(one) for one in candidates]
-    return candidates[int(np.nanargmax(found))]
+def settings_of(g):
+    """Arguments of the estimators, of a point of a grid with "meta": (rate, decay)."""
+    rest = {name: value for name, value in g.items() if name != "meta"}
+    return rest | {"meta_learning_rate": g["meta"][0], "meta_decay": g["meta"][1]}
 
 
 # --------------------------------------------------------------------------------- Theorem 3.1
@@ -106,23 +98,14 @@ def risk_of(init, rate, tasks, W):
 
 
 def risk_point(descent, point, repeats, quick):
-    """Rows of one point of a sweep, or of "no initialisation" for descent=None."""
+    """Columns of one point of a sweep, or of "no initialisation" for descent=None."""
+    known = {"epsilon": point["epsilon"], "descent": descent, "diameter": 2 * RADIUS, **PRIVATE}
+    known |= {"fit_intercept": False, "inner_steps": 20, "refine": "minibatch"}
 
     def learned(seed, **settings):
         rng = np.random.default_rng([seed, 0])
         tasks, _ = environment(point["spread"], point["n_tasks"], ROWS, rng)
-        est = PublishedMetaInit(
-            epsilon=point["epsilon"],
-            descent=descent,
-            diameter=2 * RADIUS,
-            fit_intercept=False,
-            inner_steps=20,
-            refine="minibatch",
-            refine_epochs=0,
-            random_state=seed,
-            **PRIVATE,
-            **settings,
-        )
+        est = PublishedMetaInit(refine_epochs=0, random_state=seed, **known, **settings)
         return fitted(est, tasks)
 
     def new(seed, n_tasks=100):
@@ -148,49 +131,23 @@ def risk_point(descent, point, repeats, quick):
         regret = risk_of(regret_init, rate, *new(seed + 500, n_tasks))[1]
         error = np.sum((init - 1 / np.sqrt(WIDTH)) ** 2)
         found.append((risk_of(init, rate, *new(seed))[0], regret, error))
-    mean, sd = np.mean(found, axis=0), np.std(found, axis=0, ddof=1 if repeats > 1 else 0)
-    return {
-        "excess_risk": f"{mean[0]:.5f}",
-        "sd": f"{sd[0]:.5f}",
-        "regret": f"{mean[1]:.5f}",
-        "square_error_of_init": f"{mean[2]:.5f}",
-        "certain_epsilon": certain,
-        "repeats": repeats,
-    }
+    risks, regrets, errors = zip(*found, strict=True)
+    values = *mean_sd(risks, ".5f"), *(f"{np.mean(x):.5f}" for x in (regrets, errors))
+    names = "excess_risk, sd, regret, square_error_of_init, certain_epsilon, repeats"
+    return line(names, *values, certain, repeats)
 
 
-RISK_FIELDS = (
-    "descent",
-    "swept",
-    "spread",
-    "n_tasks",
-    "new_rows",
-    "epsilon",
-    "excess_risk",
-    "sd",
-    "regret",
-    "square_error_of_init",
-    "certain_epsilon",
-    "repeats",
-)
-
-
-def risk(quick):
-    repeats = 1 if quick else 5
-    for name, descent in (("none", None), ("sgd", "sgd"), ("bassily", "bassily")):
-        for swept, values in SWEEPS.items():
-            if descent is None and swept not in ("spread", "new_rows"):
-                continue  # nothing of the tasks before
-            for value in values[:: 3 if quick else 1]:
-                point = {**BASE, swept: value}
-                if descent == "bassily" and point["epsilon"] is None:
-                    continue
-                yield {
-                    "descent": name,
-                    "swept": swept,
-                    **point,
-                    **risk_point(descent, point, repeats, quick),
-                }
+def measure_risk(quick, repeats):
+    rows = []
+    for descent, swept in itertools.product((None, "sgd", "bassily"), SWEEPS):
+        if descent is None and swept not in ("spread", "new_rows"):
+            continue  # nothing of the tasks before
+        for value in SWEEPS[swept][:: 3 if quick else 1]:
+            point = {**BASE, swept: value}
+            if descent != "bassily" or point["epsilon"] is not None:
+                about = {"descent": descent or "none", "swept": swept, **point}
+                rows.append(about | risk_point(descent, point, repeats, quick))
+    return {"risk": rows, "slopes": slopes(rows)}
 
 
 def slopes(rows):
@@ -208,36 +165,25 @@ def slopes(rows):
 LIPSCHITZ = 2.0  # more than nearly all gradients of these rows: hardly one is clipped
 
 
-def descents(quick):
+def measure_descent(quick, repeats):
     """Excess risk of the noisy descent of one task over its rows, and its bound."""
     model, zero = GeneralizedLinear(WIDTH, 0, False), np.zeros(WIDTH)
-    for epsilon in (1.0, BUDGET):
-        for n in (50, 200) if quick else (50, 100, 200, 400, 800, 1600):
-            tasks, W = environment(0.3, 5 if quick else 20, n, np.random.default_rng([n, 5]))
-            est = PublishedMetaInit(
-                epsilon=epsilon,
-                descent="bassily",
-                diameter=2 * RADIUS,
-                clip_norm=LIPSCHITZ,
-                **PRIVATE,
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", PrivacyLeakWarning)  # of a lenient delta
-                plan = MetaRoundsPlan(est, np.full(len(tasks), n), WIDTH, "task-global")
-            side = MetaTasks(model, tasks, plan, SeededSource(np.random.default_rng([n, 6])))
-            found = [np.sum((side.descent(k, zero) - w) ** 2) for k, w in enumerate(W)]
-            private = np.sqrt(WIDTH * np.log(1 / DELTA)) / (epsilon * n)
-            yield {
-                "epsilon": epsilon,
-                "rows": n,
-                "steps": plan.inner_steps[0],
-                "batch_size": plan.batch_sizes[0],
-                "certain_epsilon": f"{plan.epsilon:.2f}",
-                "square_distance": f"{np.mean(found):.4f}",
-                "excess_risk": f"{0.5 * np.mean(found) / WIDTH:.5f}",
-                "bound": f"{10 * RADIUS * LIPSCHITZ * max(private, n**-0.5):.3f}",
-                "tasks": len(tasks),
-            }
+    known = {"descent": "bassily", "diameter": 2 * RADIUS, "clip_norm": LIPSCHITZ, **PRIVATE}
+    sizes = (50, 200) if quick else (50, 100, 200, 400, 800, 1600)
+    for epsilon, n in itertools.product((1.0, BUDGET), sizes):
+        tasks, W = environment(0.3, 5 if quick else 20, n, np.random.default_rng([n, 5]))
+        est = PublishedMetaInit(epsilon=epsilon, **known)
+        plan = MetaRoundsPlan(est, np.full(len(tasks), n), WIDTH, "task-global")
+        side = MetaTasks(model, tasks, plan, SeededSource(np.random.default_rng([n, 6])))
+        square = np.mean([np.sum((side.descent(k, zero) - w) ** 2) for k, w in enumerate(W)])
+        private = np.sqrt(WIDTH * np.log(1 / DELTA)) / (epsilon * n)
+        bound = 10 * RADIUS * LIPSCHITZ * max(private, n**-0.5)
+        yield line(
+            "epsilon, rows, steps, batch_size, certain_epsilon, square_distance, excess_risk, "
+            "bound, tasks",
+            *(epsilon, n, plan.inner_steps[0], plan.batch_sizes[0], f"{plan.epsilon:.2f}"),
+            *(f"{square:.4f}", f"{0.5 * square / WIDTH:.5f}", f"{bound:.3f}", len(tasks)),
+        )
 
 
 # ------------------------------------------------------------------------- figure 2, linear data
@@ -306,25 +252,15 @@ def gain_init(data, method, epsilon, seed, g):
     model = GeneralizedLinear(learn[0][0].shape[1], 2 * (data == "logistic"), True)
     if method == "no initialisation":
         return model, model.start[None], new
-    g = dict(g)
-    g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
-    est = PublishedMetaInit() if data != "logistic" else PublishedMetaInitClassifier()
+    known = {"epsilon": epsilon, "random_state": seed, "tasks_per_round": 10, **PRIVATE}
+    known |= {"privacy": method if method in ("task-global", "local") else None}
+    known |= {"meta_step": "reptile", "iterate": "last", "inner_iterate": "last"}
+    known |= {"refine": "minibatch", "refine_epochs": 0, **settings_of(g)}
     if data == "logistic":
-        g["classes"] = [-1.0, 1.0]
-    est.set_params(
-        epsilon=epsilon,
-        privacy=method if method in ("task-global", "local") else None,
-        meta_step="reptile",
-        iterate="last",
-        inner_iterate="last",
-        tasks_per_round=10,
-        refine="minibatch",
-        refine_epochs=0,
-        random_state=seed,
-        **PRIVATE,
-        **g,
-    )
-    return model, fitted(est, learn).init_path_, new
+        est = PublishedMetaInitClassifier(classes=[-1.0, 1.0])
+    else:
+        est = PublishedMetaInit()
+    return model, fitted(est.set_params(**known), learn).init_path_, new
 
 
 def gain_scores(data, method, epsilon, quick, repeats):
@@ -341,9 +277,9 @@ def gain_scores(data, method, epsilon, quick, repeats):
     return {t: np.array([gain_score(data, *one, rate, epochs, t) for one in draws]) for t in rounds}
 
 
-def gain(quick):
-    """Yield for every method its row of the table, and the rows of its learning curve."""
-    repeats = 1 if quick else 10
+def measure_gain(quick, repeats):
+    """For every method its row of the table, and the rows of its learning curve."""
+    rows, curves = [], []
     for data in ("linear", "logistic", "school"):
         means = []
         for method, epsilon in METHODS:
@@ -351,27 +287,17 @@ def gain(quick):
             found = scores[max(scores)]
             means.append(found.mean())
             kept = (means[-1] - means[0]) / (means[1] - means[0]) if len(means) > 1 else None
+            kept = "" if kept is None else f"{kept:.3f}"
             cell = {"data": data, "method": method, "epsilon": epsilon}
-            row = {
-                **cell,
-                "score": f"{means[-1]:.4f}",
-                "sd": f"{found.std(ddof=repeats > 1):.4f}",
-                "kept": "" if kept is None else f"{kept:.3f}",
-                "repeats": repeats,
-            }
-            yield (
-                row,
-                [
-                    {
-                        **cell,
-                        "round": t,
-                        "score": f"{some.mean():.4f}",
-                        "sd": f"{some.std(ddof=repeats > 1):.4f}",
-                    }
-                    for t, some in scores.items()
-                    if method != "no initialisation"
-                ],
-            )
+            rows.append(cell | line("score, sd, kept, repeats", *mean_sd(found), kept, repeats))
+            for t, some in scores.items() if method != "no initialisation" else ():
+                curves.append(cell | line("round, score, sd", t, *mean_sd(some)))
+    return {"gain": rows, "gain_curves": curves}
+
+
+def last_quarter(tasks):
+    """The records that are scored."""
+    return [(X[3 * len(X) // 4 :], y[3 * len(y) // 4 :]) for X, y in tasks]
 
 
 # --------------------------------------------------------------------------------- figure 2, text
@@ -481,8 +407,7 @@ def players(plays, n_words=300):
 def accuracy(model, models, tasks):
     """Of the last quarter of the records; `models` is one for all tasks, or one for each."""
     right = []
-    for k, (X, _) in enumerate(tasks):
-        X = X[3 * len(X) // 4 :]
+    for k, (X, _) in enumerate(last_quarter(tasks)):
         w = models if np.ndim(models) == 1 else models[k]
         guess, target = model.scores(w, X).argmax(-1), X[:, 1:]
         right.append(np.mean((guess == target) & (target > 0)))
@@ -491,8 +416,7 @@ def accuracy(model, models, tasks):
 
 def mean_loss(model, models, tasks):
     """Mean loss of the same records."""
-    ends = [(X[3 * len(X) // 4 :], y[3 * len(X) // 4 :]) for X, y in tasks]
-    pairs = zip(models, ends, strict=True)
+    pairs = zip(models, last_quarter(tasks), strict=True)
     return float(np.mean([model.losses(w, *end).mean() for w, end in pairs]))
 
 
@@ -501,13 +425,13 @@ def refined(model, init, tasks, rate, epochs):
     return [minibatch_descent(model, init, X, y, rate, np.inf, epochs, 20) for X, y in parts]
 
 
-def text(quick, plays):
-    """Yield for every method its row of the table, and the rows of its learning curve."""
+def measure_text(quick, repeats, plays=None):
+    """For every method its row of the table, and the rows of its learning curve."""
     import torch
 
     torch.set_num_threads(1)
-    repeats, dof, full = (1, 0, None) if quick else (10, 1, None)
     n_words, parts = (LANGUAGE["words"], None) if plays is None else (300, players(plays))
+    full, rows, curves = None, [], []
 
     @cache
     def drawn(seed):
@@ -518,25 +442,13 @@ def text(quick, plays):
 
     def learned(seed, method, g, visits=1):
         """-> model, initialisations phi_1.. (the last one is the result)"""
-        learn, g = drawn(seed)[0], dict(g)
-        g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
-        privacy = method if method in ("task-global", "local") else None
-        est = PublishedMetaNetwork(
-            lambda: next_word_module(n_words),
-            loss_of_words,
-            start_seed=seed,
-            privacy=privacy,
-            epsilon=BUDGET,
-            inner_steps=10,
-            tasks_per_round=6,
-            visits=visits,
-            refine_epochs=0,
-            random_state=seed,
-            **PRIVATE,
-            **g,
-        )
-        est = fitted(est, learn[:1] if method == "no initialisation" else learn)
-        return est._model_, est.init_path_[: 1 if method == "no initialisation" else None]
+        learn, alone = drawn(seed)[0], method == "no initialisation"
+        known = {"privacy": method if method in ("task-global", "local") else None, **PRIVATE}
+        known |= {"epsilon": BUDGET, "inner_steps": 10, "tasks_per_round": 6, "refine_epochs": 0}
+        known |= {"start_seed": seed, "random_state": seed, "visits": visits, **settings_of(g)}
+        est = PublishedMetaNetwork(lambda: next_word_module(n_words), loss_of_words, **known)
+        est = fitted(est, learn[:1] if alone else learn)
+        return est._model_, est.init_path_[: 1 if alone else None]
 
     for method in ("no initialisation", "not private", "task-global", "local"):
         grid = list(ParameterGrid(TEXT_GRID))[: 1 if quick else None]
@@ -568,63 +480,41 @@ def text(quick, plays):
             losses.append(mean_loss(model, models, test))
             rounds = sorted({*range(0, len(path), 2), len(path) - 1})
             along.append([accuracy(model, path[t], test) for t in rounds])
-        along = np.array(along)
-        before = along[:, -1]
+        before = [scores[-1] for scores in along]
         full = np.mean(after) if method == "not private" else full
-        row = {
-            "data": "generated" if plays is None else "plays",
-            "method": method,
-            "epsilon": BUDGET if method in ("task-global", "local") else "",
-            "before": f"{before.mean():.4f}",
-            "before_sd": f"{before.std(ddof=dof):.4f}",
-            "after": f"{np.mean(after):.4f}",
-            "sd": f"{np.std(after, ddof=dof):.4f}",
-            "loss": f"{np.mean(losses):.3f}",
-            "of_not_private": f"{np.mean(after) / full:.3f}" if full else "",
-            **{name: g[name] for name in ("inner_learning_rate", "clip_norm")},
-            "meta_decay": g["meta"][1],
-            "visits": visits,
-            "refine_learning_rate": rate,
-            "refine_epochs": epochs,
-            "repeats": repeats,
-        }
-        pairs = zip(along.mean(axis=0), along.std(axis=0, ddof=dof), strict=True)
-        yield (
-            row,
-            [
-                {"method": method, "round": t, "accuracy": f"{m:.4f}", "sd": f"{s:.4f}"}
-                for t, (m, s) in zip(rounds, pairs, strict=True)
-            ],
+        epsilon = BUDGET if method in ("task-global", "local") else ""
+        share = f"{np.mean(after) / full:.3f}" if full else ""
+        rows.append(
+            line(
+                "data, method, epsilon, before, before_sd, after, sd, loss, of_not_private, "
+                "inner_learning_rate, clip_norm, meta_decay, visits, refine_learning_rate, "
+                "refine_epochs, repeats",
+                *("generated" if plays is None else "plays", method, epsilon),
+                *(*mean_sd(before), *mean_sd(after), f"{np.mean(losses):.3f}", share),
+                *(g["inner_learning_rate"], g["clip_norm"], g["meta"][1], visits),
+                *(rate, epochs, repeats),
+            )
         )
+        for t, scores in zip(rounds, zip(*along, strict=True), strict=True):
+            curves.append(line("method, round, accuracy, sd", method, t, *mean_sd(scores)))
+    end = "" if plays is None else "_plays"
+    return {f"text{end}": rows, f"curves{end}": curves}
+
+
+TABLES = {
+    "descent": (measure_descent, 1),
+    "risk": (measure_risk, 5),
+    "gain": (measure_gain, 10),
+    "text": (measure_text, 10),
+}
 
 
 def main(arguments=None):
-    parser = command_line("papers.meta", __doc__, PAPERS, "few points, one draw")
-    parser.add_argument("--only", choices=PARTS, help="default: all")
-    parser.add_argument("--plays", help="zip or folder of plays for text, see load_shakespeare")
-    options = parser.parse_args(arguments)
-    parts, done = [options.only] if options.only else PARTS, {}
+    def of_plays(options):
+        return {"text": (partial(measure_text, plays=options.plays), 10)}
 
-    def write(name, rows, fields=None):
-        rows = rows if fields else list(rows)
-        done[name] = write_rows(rows, fields or tuple(rows[0]), options.output / f"{name}.csv")
-
-    if "descent" in parts:
-        write("meta_descent", descents(options.quick))
-    if "risk" in parts:
-        write("meta_risk", risk(options.quick), RISK_FIELDS)
-        write("meta_slopes", slopes(done["meta_risk"]))
-    if "gain" in parts:
-        found = list(gain(options.quick))
-        write("meta_gain", (row for row, _ in found))
-        write("meta_gain_curves", (row for _, along in found for row in along))
-    if "text" in parts:
-        found, curves, of = [], [], "_plays" if options.plays else ""
-        for row, along in text(options.quick, options.plays):
-            found, curves = [*found, row], [*curves, *along]
-            write(f"meta_text{of}", found)  # after each method: it takes long
-            write(f"meta_curves{of}", curves)
-    return done
+    plays = "zip or folder of plays for text, see load_shakespeare"
+    return run("meta", __doc__, TABLES, arguments, of_plays, plays=plays)
 
 
 if __name__ == "__main__":

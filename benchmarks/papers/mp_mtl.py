@@ -2,7 +2,7 @@
 
     python -m benchmarks.papers.mp_mtl [--quick] [--only NAME ...] [--repeats R] [--output FOLDER]
 
-A CSV file ``mp_mtl_NAME.csv`` for each NAME:
+A CSV file ``mp_mtl_NAME.csv`` for each NAME (``mp_mtl_NAME_rows.csv``: with the chosen parameters):
 
 ==========  ===================================================================================
 tradeoff    figures 6, 7, 9a, 10a: nMSE against epsilon on generated data and School
@@ -29,8 +29,9 @@ published": the Wishart noise of the paper, whose epsilon is nominal only. Data:
 `skpmtl.datasets.make_low_rank_tasks`; School with 30 % of the pupils; all rows of length 1.
 """
 
+import itertools
 import math
-import warnings
+from copy import copy
 from functools import cache
 
 import numpy as np
@@ -38,7 +39,6 @@ from scipy.stats import mannwhitneyu
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.preprocessing import normalize
-from threadpoolctl import threadpool_limits
 
 from skpmtl.datasets.generators import (
     make_group_sparse_tasks,
@@ -47,7 +47,6 @@ from skpmtl.datasets.generators import (
 )
 from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
-from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.privacy.rng import noise_source
 from skpmtl.reproduction.mp_mtl import (
     MPMTLPlan,
@@ -60,20 +59,12 @@ from skpmtl.reproduction.mp_mtl.losses import MeanLogistic, MeanSquares, ridge_m
 from skpmtl.reproduction.mp_mtl.plan import bound_exponent
 from skpmtl.reproduction.mp_mtl.rounds import PROJECTIONS
 
-from ..command import PAPERS, command_line, write_rows
+from .tables import best, line, number, run, sd
 
 EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PENALTIES = {"Algorithm 2": "low-rank", "Algorithm 3": "group-sparse"}
 SETTINGS, QUICK_SETTINGS = 60, 16  # of every search
 HALF_DECADES = tuple(float(f"{x:.2g}") for x in 10.0 ** np.arange(-2.5, 1.6, 0.5))
-
-
-def number(x):
-    return float(f"{x:.4g}")
-
-
-def spread(values):
-    return number(np.std(values, ddof=1)) if len(values) > 1 else ""
 
 
 # ----------------------------------------------------------------------------------------- data
@@ -87,7 +78,7 @@ class Data:
         self.train, self.test, self.scored = train, test, scored
         self.classes = set(np.unique(train[1])) <= {0.0, 1.0}
         self.m = int(train[2].max()) + 1
-        tasks = [(train[0][train[2] == k], train[1][train[2] == k]) for k in range(self.m)]
+        tasks = self.tasks()
         signed = [(X, 2 * y - 1) for X, y in tasks] if self.classes else tasks
         loss = MeanLogistic(signed) if self.classes else MeanSquares(signed)
         self.rate = 1.0 / loss.curvature().max()
@@ -95,16 +86,17 @@ class Data:
         if self.classes:  # least squares on signs is short for log-odds
             self.length *= 4.0
 
+    def tasks(self):
+        X, y, task = self.train
+        return [(X[task == k], y[task == k]) for k in range(self.m)]
+
     def folds(self, n):
         """The first `n` of five folds of the training rows, as `Data`."""
         X, y, task = self.train
         labels = task * 2 + (y > 0) if self.classes else task
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tasks with fewer rows than folds
-            cuts = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, labels))
+        cuts = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, labels))
         for a, b in cuts[:n]:
-            part = Data.__new__(Data)
-            vars(part).update(vars(self))
+            part = copy(self)
             part.train, part.test = (X[a], y[a], task[a]), (X[b], y[b], task[b])
             yield part
 
@@ -120,24 +112,21 @@ class Data:
 
     def areas(self, est):
         X, y, task = self.test
-        s = est.decision_function(X, task=task)
-        return np.array(
-            [
-                roc_auc_score(y[task == k], s[task == k])
-                for k in range(self.m)
-                if len(np.unique(y[task == k])) == 2
-            ]
-        )
+        s, names = est.decision_function(X, task=task), range(self.m)
+        both = [k for k in names if len(np.unique(y[task == k])) == 2]
+        return np.array([roc_auc_score(y[task == k], s[task == k]) for k in both])
 
     def squares(self, est):
         X, y, task = self.test
         return np.bincount(task, (y - est.predict(X, task=task)) ** 2, minlength=self.m)
 
 
-def low_rank(seed, quick=False, **how):
+def low_rank(seed, quick=False, coef=False, **how):
     size = {"n_tasks": 40, "n_test": 30} if quick else {"n_test": 270}
-    parts = make_low_rank_tasks(random_state=seed, **size, **how)
-    return Data(parts[:3], parts[3:6])
+    parts = make_low_rank_tasks(random_state=seed, coef=coef, **size, **how)
+    data = Data(parts[:3], parts[3:6])
+    data.coef = parts[-1] if coef else None
+    return data
 
 
 def group_sparse(seed, quick=False):
@@ -269,43 +258,41 @@ def stages(method, best, d, quick=False, long=False):
 
 
 def fitted(est, data):
-    with warnings.catch_warnings():  # the paper's delta, seeded noise
-        warnings.simplefilter("ignore", PrivacyLeakWarning)
-        warnings.simplefilter("ignore", RuntimeWarning)
-        X, y, task = data.train
-        return est.fit(X, y, task=task)
+    X, y, task = data.train
+    return est.fit(X, y, task=task)
+
+
+def score(method, data, epsilon, seed, how):
+    """Error of a fit on the test rows."""
+    return data.score(fitted(estimator(method, data, epsilon, seed, **how), data))
+
+
+def tried_on(folds, method, epsilon, how):
+    """Mean error over folds, each with noise of its own; infinite where the rounds diverged."""
+    try:
+        return np.mean([score(method, fold, epsilon, 7 + i, how) for i, fold in enumerate(folds)])
+    except ValueError:
+        return np.inf
 
 
 def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
     """Parameters with the least error by cross-validation, of as many for every method. -> dict"""
-    folds, tried, best = list(data.folds(1 if quick else n_folds)), {}, [{}, np.inf]
+    folds, tried, found = list(data.folds(1 if quick else n_folds)), {}, [{}, np.inf]
     d = data.train[0].shape[1]
-    for grid in stages(method, best, d, quick, "learning_rate" in fixed):
+    for grid in stages(method, found, d, quick, "learning_rate" in fixed):
         for how in grid:
             key = repr(sorted(how.items()))
             if key in tried or len(tried) == (QUICK_SETTINGS if quick else SETTINGS):
                 continue
-            try:
-                errors = [
-                    fold.score(
-                        fitted(estimator(method, fold, epsilon, 7 + i, **how, **fixed), fold)
-                    )
-                    for i, fold in enumerate(folds)
-                ]
-            except ValueError:  # the rounds diverged
-                errors = [np.inf]
-            tried[key] = float(np.mean(errors))
-            if tried[key] < best[1]:
-                best[:] = how, tried[key]
-    return {**best[0], **fixed}, best[1]
+            tried[key] = tried_on(folds, method, epsilon, how | fixed)
+            if tried[key] < found[1]:
+                found[:] = how, tried[key]
+    return {**found[0], **fixed}, found[1]
 
 
 def measured(method, draws, epsilon, how):
     """-> errors, fitted estimators, over the draws"""
-    ests = [
-        fitted(estimator(method, data, epsilon, seed, **how), data)
-        for seed, data in enumerate(draws)
-    ]
+    ests = [fitted(estimator(method, d, epsilon, k, **how), d) for k, d in enumerate(draws)]
     return np.array([d.score(e) for d, e in zip(draws, ests, strict=True)]), ests
 
 
@@ -313,25 +300,10 @@ SINGLE = ("STL, l2", "STL, l1")
 JOINT = ("Algorithm 2, not private", "Algorithm 3, not private", "MTRL", "AGGR")
 
 
-def best_of(methods, found, draws):
-    """The method with the least error by cross-validation, its results and parameters.
-
-    `found` {method: (parameters, error)}.
-    """
-    method = min(methods, key=lambda name: found[name][1])
-    return method, *measured(method, draws, None, found[method][0]), found[method][0]
-
-
 def row(data, method, epsilon, values, **more):
-    return {
-        "data": data,
-        "method": method,
-        "epsilon": "" if epsilon is None else epsilon,
-        "mean": number(np.mean(values)),
-        "sd": spread(values),
-        "draws": len(values),
-        **more,
-    }
+    mean, several = number(np.mean(values)), len(values) > 1
+    found = line("data, method, epsilon, mean", data, method, epsilon or "", mean)
+    return {**found, "sd": number(sd(values)) if several else "", "draws": len(values), **more}
 
 
 # ----------------------------------------------------------------------------- figures 6, 7, 9, 10
@@ -350,42 +322,35 @@ def text(how):
 
 
 def measure_tradeoff(quick, repeats):
+    rows = []
     for name, make in DATA.items():
         draws = [make(seed, quick) for seed in range(repeats)]
-        yield from against_epsilon(name, draws, PRIVATE, (1.0,) if quick else EPSILONS, quick)
+        rows += against_epsilon(name, draws, PRIVATE, (1.0,) if quick else EPSILONS, quick)
+    return {"tradeoff_rows": rows, "tradeoff": rows}
 
 
 def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
     groups = {"STL, l2": SINGLE[:1], "STL, better of l1 and l2": SINGLE, "MTL, best of four": JOINT}
     found = {name: search(name, draws[0], None, quick, n_folds) for name in (*SINGLE, *JOINT)}
+    # Figure 6 compares with the l2 norm, figure 9 with the better norm.
+    compared = SINGLE[0] if "-sparse" in name or "-rank" in name else "STL, better of l1 and l2"
     for label, group in groups.items():
-        method, errors, ests, how = best_of(group, found, draws)
-        # Figure 6 compares with the l2 norm, figure 9 with the better norm.
-        if label == (
-            "STL, l2" if "-sparse" in name or "-rank" in name else "STL, better of l1 and l2"
-        ):
+        method = min(group, key=lambda name: found[name][1])
+        errors, ests = measured(method, draws, None, found[method][0])
+        if label == compared:
             alone = ests
-        yield row(
-            name, label, None, shown(draws[0], errors), worse="", chosen=f"{method}: {text(how)}"
-        )
-    for method in methods:
-        for epsilon in epsilons:
-            how, _ = search(method, draws[0], epsilon, quick, n_folds)
-            errors, ests = measured(method, draws, epsilon, how)
-            each = "areas" if draws[0].classes else "squares"
-            sign = -1.0 if draws[0].classes else 1.0
-            worse = [
-                np.mean(sign * getattr(d, each)(e) > sign * getattr(d, each)(a))
-                for d, e, a in zip(draws, ests, alone, strict=True)
-            ]
-            yield row(
-                name,
-                method,
-                epsilon,
-                shown(draws[0], errors),
-                worse=number(np.mean(worse)),
-                chosen=text(how),
-            )
+        how = f"{method}: {text(found[method][0])}"
+        yield row(name, label, None, shown(draws[0], errors), worse="", chosen=how)
+    each, sign = ("areas", -1.0) if draws[0].classes else ("squares", 1.0)
+    for method, epsilon in itertools.product(methods, epsilons):
+        how, _ = search(method, draws[0], epsilon, quick, n_folds)
+        errors, ests = measured(method, draws, epsilon, how)
+        pairs = [
+            [sign * getattr(d, each)(e) for e in two]
+            for d, *two in zip(draws, ests, alone, strict=True)
+        ]
+        more = {"worse": number(np.mean([np.mean(e > a) for e, a in pairs])), "chosen": text(how)}
+        yield row(name, method, epsilon, shown(draws[0], errors), **more)
 
 
 def shown(data, errors):
@@ -397,142 +362,96 @@ def measure_survey(quick, repeats):
     """As `measure_tradeoff`, but the AUC, and Algorithm 2 with all directions, too."""
     draws = [survey(seed, quick) for seed in range(repeats)]
     methods = (*PRIVATE[:2], *(f"{PRIVATE[k]}, all directions" for k in (0, 2)), *PRIVATE[3:])
-    yield from against_epsilon(
-        "LSOA-like", draws, methods, (1.0,) if quick else (1.0, 100.0), quick, n_folds=1
-    )
+    epsilons = (1.0,) if quick else (1.0, 100.0)
+    rows = list(against_epsilon("LSOA-like", draws, methods, epsilons, quick, n_folds=1))
+    return {"survey_rows": rows, "survey": rows}
 
 
 # -------------------------------------------------------------------------------------- figure 4
 def measure_allocation(quick, repeats):
     """nMSE by 5-fold cross-validation on training rows, epsilon 1, as in the paper."""
     draws = [low_rank(seed, quick) for seed in range(repeats)]
-    method, epsilon = "Algorithm 2, as published", 1.0
+    method = "Algorithm 2, as published"
     exponents = (0.0, 1.0) if quick else (-2.0, -1.0, -0.5, 0.0, 0.4, 1.0, 2.0, 4.0)
     ratios = (1.0, 0.98) if quick else (1.2, 1.05, 1.0, 0.994, 0.99, 0.98, 0.95, 0.9, 0.8)
-    for convex in (True, False):
-        for accelerated in (True, False):
-            fixed = {"accelerated": accelerated, "ridge": 0.0 if convex else 1e-3}
-            lams = HALF_DECADES[2:8]
-            even = 0.0 if convex else ("geometric", 1.0)
-            grid = [
-                {"lam": lam, "n_rounds": T, "allocation": even, **fixed}
-                for lam in lams
-                for T in ((20,) if quick else (30, 60, 100, 200))
-            ]
-            folds = list(draws[0].folds(1))
-            errors = [
-                folds[0].score(fitted(estimator(method, folds[0], epsilon, 7, **how), folds[0]))
-                for how in grid
-            ]
-            how, first = grid[int(np.argmin(errors))], None
-            lines = []
-            for value in exponents if convex else ratios:
-                given = value if convex else ("geometric", value)
-                values = np.array(
-                    [
-                        np.mean(
-                            [
-                                f.score(
-                                    fitted(
-                                        estimator(
-                                            method,
-                                            f,
-                                            epsilon,
-                                            5 * seed + i,
-                                            **{**how, "allocation": given},
-                                        ),
-                                        f,
-                                    )
-                                )
-                                for i, f in enumerate(data.folds(5))
-                            ]
-                        )
-                        for seed, data in enumerate(draws)
-                    ]
-                )
-                lines.append((value, values))
-            first = dict(lines)[0.0 if convex else 1.0]
-            for value, values in lines:
-                yield {
-                    "curve": ("convex" if convex else "strongly convex")
-                    + (", accelerated" if accelerated else ", not accelerated"),
-                    "parameter": "alpha" if convex else "Q",
-                    "value": value,
-                    "nMSE": number(np.mean(values)),
-                    "sd": spread(values),
-                    "minus even": number(np.mean(values - first)),
-                    "sd of that": spread(values - first),
-                    "draws": len(values),
-                    "rounds": how["n_rounds"],
-                    "lam": how["lam"],
-                }
+    for convex, accelerated in itertools.product((True, False), (True, False)):
+        fixed = {"accelerated": accelerated, "ridge": 0.0 if convex else 1e-3}
+        fixed["allocation"] = 0.0 if convex else ("geometric", 1.0)
+        rounds, folds = (20,) if quick else (30, 60, 100, 200), list(draws[0].folds(1))
+        pairs = itertools.product(HALF_DECADES[2:8], rounds)
+        grid = [{"lam": lam, "n_rounds": T, **fixed} for lam, T in pairs]
+        how, lines = best(grid, lambda how, f=folds: -tried_on(f, method, 1.0, how)), {}
+        for value in exponents if convex else ratios:
+            how["allocation"] = value if convex else ("geometric", value)
+            lines[value] = np.zeros(repeats)
+            for seed, data in enumerate(draws):
+                errors = [
+                    score(method, f, 1.0, 5 * seed + i, how) for i, f in enumerate(data.folds(5))
+                ]
+                lines[value][seed] = np.mean(errors)
+        for value, values in lines.items():
+            curve = "strongly " * (not convex) + "convex, " + "not " * (not accelerated)
+            minus = values - lines[0.0 if convex else 1.0]
+            yield line(
+                "curve, parameter, value, nMSE, sd, minus even, sd of that, draws, rounds, lam",
+                curve + "accelerated",
+                "alpha" if convex else "Q",
+                value,
+                *(number(f(part)) for part in (values, minus) for f in (np.mean, sd)),
+                repeats,
+                how["n_rounds"],
+                how["lam"],
+            )
 
 
 # -------------------------------------------------------------------------------------- figure 3
 def measure_matrices(quick, repeats):
     """At epsilon .1: does the learned relationship show the four blocks, do models agree?"""
-    m = 40 if quick else 320
+    m, first = 40 if quick else 320, low_rank(0, quick)
+    block = np.arange(m) * 4 // m
+    other = block[:, None] != block
+    same = ~other & ~np.eye(m, dtype=bool)
     for method in ("Algorithm 2, as published", "Algorithm 2, Gaussian", "DP-MTRL", "STL, l2"):
         contrasts, agreements = [], []
-        first = low_rank(0, quick)
         how, _ = search(method, first, 0.1, quick)
         for seed in range(repeats):
             data = low_rank(seed, quick, coef=True)
-            coef = make_low_rank_tasks(
-                random_state=seed,
-                coef=True,
-                **({"n_tasks": 40, "n_test": 30} if quick else {"n_test": 270}),
-            )[-1]
             W = fitted(estimator(method, data, 0.1, seed, **how), data).coef_
             U = normalize(W)
-            C, block = U @ U.T, np.arange(m) * 4 // m
-            same = (block[:, None] == block) & ~np.eye(m, dtype=bool)
-            contrasts.append(C[same].mean() - C[block[:, None] != block].mean())
-            agreements.append(np.corrcoef(W.ravel(), coef.ravel())[0, 1])
-        for what, values in (
-            ("mean cosine within blocks minus between", contrasts),
-            ("correlation of models with the true ones", agreements),
-        ):
-            yield row("low-rank", method, 0.1, values, measure=what)
+            C = U @ U.T
+            contrasts.append(C[same].mean() - C[other].mean())
+            agreements.append(np.corrcoef(W.ravel(), data.coef.ravel())[0, 1])
+        what = "mean cosine within blocks minus between"
+        yield row("low-rank", method, 0.1, contrasts, measure=what)
+        what = "correlation of models with the true ones"
+        yield row("low-rank", method, 0.1, agreements, measure=what)
 
 
 # -------------------------------------------------------------------------------------- figure 5
 def measure_noise(quick, repeats):
     """log10 of |E|_F / |moment|_F by round, epsilon .1; DP-MTRL: noise on models over models."""
-    first = low_rank(0, quick)
-    how, _ = search("Algorithm 2, as published", first, 0.1, quick)
+    method, first = "Algorithm 2, as published", low_rank(0, quick)
+    how, _ = search(method, first, 0.1, quick)
     how |= {"accelerated": True, "ridge": 0.0, "allocation": 0.4}
-    found = []
+    joint, found, own = search("DP-MTRL", first, 0.1, quick)[0] | {"n_rounds": 1}, [], []
     for seed in range(repeats):
-        data, ratios, sent = low_rank(seed, quick), [], []
-        start = np.zeros((data.m, 30))
-        est = estimator(
-            "Algorithm 2, as published",
-            data,
-            0.1,
-            seed,
-            **how,
-            monitor=lambda t, tasks, P, sent=sent: sent.append(tasks.clipped()),
-        )
-        est = fitted(est, data)
-        for sigma, W in zip(est.billboard_.moments, [start, *sent], strict=False):
+        data, ratios = low_rank(seed, quick), []
+        sent = [np.zeros((data.m, 30))]
+        how["monitor"] = lambda t, tasks, P, sent=sent: sent.append(tasks.clipped())
+        est = fitted(estimator(method, data, 0.1, seed, **how), data)
+        for sigma, W in zip(est.billboard_.moments, sent, strict=False):
             signal = np.linalg.norm(W.T @ W)
             if signal:
                 ratios.append(math.log10(np.linalg.norm(sigma - W.T @ W) / signal))
         found.append(ratios)
+        noisy = fitted(estimator("DP-MTRL", data, 0.1, seed, **joint), data).coef_
+        exact = fitted(estimator("MTRL", data, None, seed, **joint), data).coef_
+        own.append(math.log10(np.linalg.norm(noisy - exact) / np.linalg.norm(exact)))
     found = np.array(found)
     T = found.shape[1]
     for t in sorted({0, 1, 4, 9, 19, 49, T - 1} & set(range(T))):
-        yield row("low-rank", "Algorithm 2, as published", 0.1, found[:, t], round=t + 2)
-    how, _ = search("DP-MTRL", first, 0.1, quick)
-    how |= {"n_rounds": 1}
-    ratios = []
-    for seed in range(repeats):
-        data = low_rank(seed, quick)
-        noisy = fitted(estimator("DP-MTRL", data, 0.1, seed, **how), data).coef_
-        exact = fitted(estimator("MTRL", data, None, seed, **how), data).coef_
-        ratios.append(math.log10(np.linalg.norm(noisy - exact) / np.linalg.norm(exact)))
-    yield row("low-rank", "DP-MTRL", 0.1, ratios, round=1)
+        yield row("low-rank", method, 0.1, found[:, t], round=t + 2)
+    yield row("low-rank", "DP-MTRL", 0.1, own, round=1)
 
 
 # -------------------------------------------------------------------------------------- figure 8
@@ -547,23 +466,26 @@ def measure_tasks(quick, repeats):
 
     With fewer tasks than features, both as printed and with all directions (then also in p).
     """
-    for interleave in (True, False):
+    rows = []
+    for interleave, epsilon in itertools.product((True, False), (1.0,) if quick else EPSILONS[:3]):
         label = "blocks in turn" if interleave else "blocks one by one"
-        for epsilon in (1.0,) if quick else (0.1, 1.0, 10.0):
-            before = None
-            for m in (20, 40) if quick else (20, 40, 80, 160, 320):
-                draws = [first_tasks(seed, m, quick, interleave) for seed in range(repeats)]
-                few = [f"{PRIVATE[0]}, all directions"] if m < 30 else []
-                for method in (PRIVATE[0], *few):
-                    # Few tasks have few rows.
-                    how, _ = search(method, draws[0], epsilon, quick, 5 if m < 100 else 2)
-                    errors, _ = measured(method, draws, epsilon, how)
-                    p = ""
-                    if before is not None:
-                        p = number(mannwhitneyu(errors, before, alternative="less").pvalue)
-                    more = {"tasks": m, "p": p, "chosen": text(how)}
-                    yield row(f"low-rank, {label}", method, epsilon, errors, **more)
-                before = errors
+        before = None
+        for m in (20, 40) if quick else (20, 40, 80, 160, 320):
+            draws = [first_tasks(seed, m, quick, interleave) for seed in range(repeats)]
+            # With 30 tasks or more all directions are those that are printed.
+            kinds = {PRIVATE[0] + ", min(d, m) directions" * (m < 30): PRIVATE[0]}
+            if m < 30:
+                kinds[PRIVATE[0]] = f"{PRIVATE[0]}, all directions"
+            for name, method in kinds.items():
+                # Few tasks have few rows.
+                how, _ = search(method, draws[0], epsilon, quick, 5 if m < 100 else 2)
+                errors, _ = measured(method, draws, epsilon, how)
+                more = {"tasks": m, "p": "", "chosen": text(how)}
+                if before is not None:
+                    more["p"] = number(mannwhitneyu(errors, before, alternative="less").pvalue)
+                rows.append(row(f"low-rank, {label}", name, epsilon, errors, **more))
+            before = errors
+    return {"tasks_rows": rows, "tasks": rows}
 
 
 # -------------------------------------------------------------------------- figure 2, Proposition 1
@@ -576,67 +498,35 @@ def measure_leak(quick, repeats):
     """
     m, d = 10, 5
     settings = [("no noise", None, "published", 0.0), ("alone", None, None, 0.0)]
-    settings += [
-        (f"{name}, epsilon {e:g}", e, kind, shift)
-        for name, kind, shift in (
-            ("as published", "published", 0.0),
-            ("Wishart", "wishart", 4.0),
-            ("Gaussian", "gaussian", 4.0),
-            ("Gaussian without shift", "gaussian", 0.0),
-        )
-        for e in (0.1, 1.0, 10.0, 100.0)
-    ]
-    delta = 1.0 / (m * math.log(m))
+    kinds = (("as published", "published", 0.0), ("Wishart", "wishart", 4.0))
+    kinds += (("Gaussian", "gaussian", 4.0), ("Gaussian without shift", "gaussian", 0.0))
+    for (name, kind, shift), e in itertools.product(kinds, EPSILONS[:4]):
+        settings.append((f"{name}, epsilon {e:g}", e, kind, shift))
+    size = {"clip_norm": 100.0 * math.sqrt(5.0), "threshold": 50.0}
     for label, epsilon, kind, shift in settings:
         rng, found = np.random.default_rng(0), []
+        delta = 1.0 / (m * math.log(m)) if kind == "gaussian" else 0.0
+        if kind is not None:
+            budget = {"epsilon": epsilon, "delta": delta, "mechanism": kind, "noise_shift": shift}
+            plan = MPMTLPlan("low-rank", m, d, 1, **size, **budget)
         for seed in range(repeats):
             W = rng.uniform(0.0, 1.0, (m, d))
             W[-1] *= 100.0
             M = np.eye(d)
             if kind is not None:
-                plan = MPMTLPlan(
-                    "low-rank",
-                    m,
-                    d,
-                    1,
-                    clip_norm=100.0 * math.sqrt(5.0),
-                    threshold=50.0,
-                    epsilon=epsilon,
-                    delta=0.0 if kind != "gaussian" else delta,
-                    mechanism=kind,
-                    noise_shift=shift,
-                )
                 S = W.T @ W
                 if epsilon is not None:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", PrivacyLeakWarning)
-                        S = plan.mechanism(0).release(S, noise_source(seed))
-                        S = S + plan.shift(0) * np.eye(d)
+                    S = plan.mechanism(0).release(S, noise_source(seed)) + plan.shift(0) * M
                 M = PROJECTIONS["low-rank"](S, 50.0, d)
             H = W @ M
             if not H.any(axis=1).all():
                 continue
-            U = normalize(H)
-            even = np.trace(M) / d * np.eye(d)
-            top = set(np.argsort(np.linalg.norm(W[:-1], axis=0))[-2:])
-            kept = top == set(np.argsort(np.linalg.norm(H[:-1], axis=0))[-2:])
-            found.append(
-                (
-                    np.abs(U[:-1] @ U[-1]).mean(),
-                    np.linalg.norm(M - even) / np.linalg.norm(M),
-                    kept,
-                    np.trace(M) / d,
-                )
-            )
-        mean = np.mean(found, axis=0)
-        yield {
-            "setting": label,
-            "cosine": number(mean[0]),
-            "distance": number(mean[1]),
-            "largest": number(mean[2]),
-            "mean diagonal": number(mean[3]),
-            "draws": len(found),
-        }
+            U, even = normalize(H), np.trace(M) / d * np.eye(d)
+            top, kept = (set(np.argsort(np.linalg.norm(w[:-1], axis=0))[-2:]) for w in (W, H))
+            distance = np.linalg.norm(M - even) / np.linalg.norm(M)
+            found.append((np.abs(U[:-1] @ U[-1]).mean(), distance, top == kept, np.trace(M) / d))
+        names = "setting, cosine, distance, largest, mean diagonal, draws"
+        yield line(names, label, *map(number, np.mean(found, axis=0)), len(found))
 
 
 # --------------------------------------------------------------------------------------- table 2
@@ -649,66 +539,34 @@ def measure_rates(quick, repeats):
     epsilons = (3.0, 30.0) if quick else (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     sizes = (40, 80) if quick else (80, 160, 320, 640)
     rounds = (5, 20) if quick else (1, 2, 4, 8, 16, 32, 64, 128)
-    for penalty, make in (
-        ("low-rank", make_low_rank_tasks),
-        ("group-sparse", make_group_sparse_tasks),
-    ):
+    makers = {"low-rank": make_low_rank_tasks, "group-sparse": make_group_sparse_tasks}
+    for penalty, make in makers.items():
         cases = [("epsilon", e, 80 if quick else 320, e) for e in epsilons]
         cases += [("m", m, m, 100.0) for m in sizes]
         found = {}
-        for varied, x, m, epsilon in cases:
-            for seed in range(repeats):
-                X, y, task = make(m, random_state=seed)
-                data = Data((X, y, task), None)
-                for strong in (False, True):
-                    mu = 1e-3 if strong else 0.0
-                    lam = 0.02 * math.sqrt(m)
-                    opts = {
-                        "lam": lam,
-                        "ridge": mu,
-                        "start": "zeros",
-                        "tasks": range(m),
-                        "learning_rate": 1.0 / (1.0 / data.rate + mu),
-                    }
-                    best = fitted(
-                        PublishedMPMTL(penalty, epsilon=None, n_rounds=1500, **opts), data
-                    )
-                    K = float(np.linalg.norm(best.coef_, axis=1).max())
-                    low = objective(data, best.coef_, penalty, lam, mu)
-                    for accelerated in (False, True):
-                        for pure in (True, False):
-                            value = min(
-                                excess(
-                                    data,
-                                    penalty,
-                                    epsilon,
-                                    pure,
-                                    accelerated,
-                                    mu,
-                                    K,
-                                    T,
-                                    opts,
-                                    seed,
-                                    low,
-                                    best.coef_,
-                                )
-                                for T in rounds
-                            )
-                            key = strong, accelerated, pure
-                            found.setdefault((key, varied), {}).setdefault(x, []).append(value)
-        for (key, varied), points in found.items():
-            strong, accelerated, pure = key
-            x = np.log(list(points))
+        for (varied, x, m, epsilon), seed in itertools.product(cases, range(repeats)):
+            data = Data(make(m, random_state=seed), None)
+            for strong in (False, True):
+                optimum = Optimum(data, penalty, 1e-3 if strong else 0.0)
+                for accelerated, pure in itertools.product((False, True), (True, False)):
+                    how = {"epsilon": epsilon, "delta": 0.0 if pure else 1e-5}
+                    how |= {"accelerated": accelerated, "random_state": seed}
+                    value = min(optimum.excess(n_rounds=T, **how) for T in rounds)
+                    key = (strong, accelerated, pure), varied
+                    found.setdefault(key, {}).setdefault(x, []).append(value)
+        for ((strong, accelerated, pure), varied), points in found.items():
             means = [np.mean(v) for v in points.values()]
-            slope = np.polyfit(x, np.log(means), 1)[0]
-            exponent = bound_exponent(accelerated, strong, pure)
-            paper = -exponent * (0.5 if penalty == "low-rank" and varied == "m" else 1.0)
-            yield {
-                "penalty": penalty,
-                "delta": "0" if pure else "> 0",
-                "acceleration": "yes" if accelerated else "no",
-                "convexity": "strong" if strong else "convex",
-                "over": varied,
+            slope = np.polyfit(np.log(list(points)), np.log(means), 1)[0]
+            paper = -bound_exponent(accelerated, strong, pure)
+            paper *= 0.5 if penalty == "low-rank" and varied == "m" else 1.0
+            yield line(
+                "penalty, delta, acceleration, convexity, over",
+                penalty,
+                "0" if pure else "> 0",
+                "yes" if accelerated else "no",
+                "strong" if strong else "convex",
+                varied,
+            ) | {
                 "paper": number(paper),
                 "measured": number(slope),
                 "excess, first": number(means[0]),
@@ -717,88 +575,56 @@ def measure_rates(quick, repeats):
             }
 
 
-def objective(data, W, penalty, lam, mu):
-    X, y, task = data.train
-    tasks = [(X[task == k], y[task == k]) for k in range(data.m)]
-    norm = np.linalg.norm(W, "nuc") if penalty == "low-rank" else np.linalg.norm(W, axis=0).sum()
-    values = MeanSquares(tasks).value(W).sum() + 0.5 * mu * (W**2).sum()
-    return (values + lam * norm) / data.m
+class Optimum:
+    """The optimum of the objective without noise, and how far private fits are from it."""
 
+    def __init__(self, data, penalty, mu):
+        self.data, self.penalty, self.mu = data, penalty, mu
+        self.given = {"lam": 0.02 * math.sqrt(data.m), "ridge": mu, "start": "zeros"}
+        self.given |= {"tasks": range(data.m), "learning_rate": 1.0 / (1.0 / data.rate + mu)}
+        exact = PublishedMPMTL(penalty, epsilon=None, n_rounds=1500, **self.given)
+        self.coef = fitted(exact, data).coef_
+        self.given["clip_norm"] = float(np.linalg.norm(self.coef, axis=1).max())
+        self.least = self.objective(self.coef)
 
-def excess(data, penalty, epsilon, pure, accelerated, mu, K, T, opts, seed, low, best):
-    est = PublishedMPMTL(
-        penalty,
-        epsilon=epsilon,
-        delta=0.0 if pure else 1e-5,
-        clip_norm=K,
-        n_rounds=T,
-        accelerated=accelerated,
-        average=not accelerated and not mu,
-        random_state=seed,
-        **opts,
-    )
-    W = fitted(est, data).coef_
-    if mu and not accelerated:
-        return float(np.linalg.norm(W - best) / math.sqrt(data.m))
-    return max(objective(data, W, penalty, opts["lam"], mu) - low, 1e-12)
+    def objective(self, W):
+        low_rank = self.penalty == "low-rank"
+        norm = np.linalg.norm(W, "nuc") if low_rank else np.linalg.norm(W, axis=0).sum()
+        values = MeanSquares(self.data.tasks()).value(W).sum() + 0.5 * self.mu * (W**2).sum()
+        return (values + self.given["lam"] * norm) / self.data.m
+
+    def excess(self, accelerated, **how):
+        average = not accelerated and not self.mu
+        how |= {"accelerated": accelerated, "average": average, **self.given}
+        W = fitted(PublishedMPMTL(self.penalty, **how), self.data).coef_
+        if self.mu and not accelerated:
+            return float(np.linalg.norm(W - self.coef) / math.sqrt(self.data.m))
+        return max(self.objective(W) - self.least, 1e-12)
 
 
 # ---------------------------------------------------------------------------- lemmas, Claim 2
 def measure_theory(quick, repeats):
     """Lemmas: median of excess over bound. Claim 2: T of the theorems, and the best T measured."""
-    rng = np.random.default_rng(0)
-    d, m, threshold = 10, 50, 2.0
+    rng, d, m, threshold = np.random.default_rng(0), 10, 50, 2.0
+    names = "statement, setting, figure, value, largest, draws"
     for lemma, penalty in (("lemma 1", "low-rank"), ("lemma 2", "group-sparse")):
         for size in (1e-6, 1e-4, 1e-2):
             ratios = []
             for _ in range(20 if quick else 200):
                 C, s, k = model_matrix(rng, d, m, penalty, threshold)
                 G = rng.standard_normal((d, d + 1))
-                E = size * G @ G.T
-                value, bound = lemma_sides(C, s, k, E, penalty, threshold)
-                ratios.append(value / bound)
-            yield {
-                "statement": lemma,
-                "setting": f"noise {size:g}",
-                "figure": "excess / bound",
-                "value": number(np.median(ratios)),
-                "largest": number(np.max(ratios)),
-                "draws": len(ratios),
-            }
-    method = "Algorithm 2, as published"
+                ratios.append(np.divide(*lemma_sides(C, s, k, size * G @ G.T, penalty, threshold)))
+            values = number(np.median(ratios)), number(np.max(ratios)), len(ratios)
+            yield line(names, lemma, f"noise {size:g}", "excess / bound", *values)
     grid = (5, 20) if quick else (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320)
-    for mu in (0.0, 1e-3):
-        for accelerated in (True, False):
-            best = []
-            for seed in range(repeats):
-                draw = low_rank(seed, quick)
-                errors = [
-                    draw.score(
-                        fitted(
-                            estimator(
-                                method,
-                                draw,
-                                10.0,
-                                seed,
-                                lam=0.3,
-                                n_rounds=T,
-                                accelerated=accelerated,
-                                ridge=mu,
-                            ),
-                            draw,
-                        )
-                    )
-                    for T in grid
-                ]
-                best.append(grid[int(np.argmin(errors))])
-            yield {
-                "statement": "Claim 2",
-                "setting": f"mu {mu:g}, " + ("accelerated" if accelerated else "not accelerated"),
-                "figure": "best T",
-                "value": number(np.median(best)),
-                "largest": number(np.max(best)),
-                "draws": len(best),
-            }
+    for mu, accelerated in itertools.product((0.0, 1e-3), (True, False)):
+        how, found = {"lam": 0.3, "accelerated": accelerated, "ridge": mu}, []
+        for seed in range(repeats):
+            of = PRIVATE[0], low_rank(seed, quick), 10.0, seed
+            found.append(best(grid, lambda T, of=of, how=how: -score(*of, how | {"n_rounds": T})))
+        setting = f"mu {mu:g}, " + "not " * (not accelerated) + "accelerated"
+        values = number(np.median(found)), number(np.max(found)), len(found)
+        yield line(names, "Claim 2", setting, "best T", *values)
 
 
 def model_matrix(rng, d, m, penalty, threshold):
@@ -838,28 +664,23 @@ def lemma_sides(C, s, k, E, penalty, threshold):
 # ----------------------------------------------------------------------- appendix E, decomposition
 def measure_share(quick, repeats):
     """School: tuned at every share; survey: with the parameters of its table, share .3."""
-    for name, make, shares in (
-        ("School", school, (0.3,) if quick else (0.1, 0.2, 0.3, 0.5, 0.7)),
-        ("LSOA-like", survey, () if quick else (0.1, 0.5)),
-    ):
-        found = {}
-        for share in shares:
-            draws = [
-                make(seed, quick, share)
-                for seed in range(min(repeats, 2 if name[0] == "L" else repeats))
-            ]
-            methods = [("STL, l2", None), ("Algorithm 2, not private", None)]
-            second = PRIVATE[0] + ", all directions" * draws[0].classes
-            for method, epsilon in (*methods, (second, 1.0), (PRIVATE[1], 1.0)):
-                if not draws[0].classes:
-                    found[method] = search(method, draws[0], epsilon, quick)
-                elif method not in found:
-                    found[method] = search(method, make(0, quick), epsilon, quick, n_folds=1)
-                errors, _ = measured(method, draws, epsilon, found[method][0])
-                metric = "AUC" if draws[0].classes else "nMSE"
-                yield row(
-                    name, method, epsilon, shown(draws[0], errors), share=share, metric=metric
-                )
+    school_shares = (0.3,) if quick else (0.1, 0.2, 0.3, 0.5, 0.7)
+    cases = [("School", school, share, repeats) for share in school_shares]
+    cases += [("LSOA-like", survey, share, min(repeats, 2)) for share in (0.1, 0.5) if not quick]
+    found = {}
+    for name, make, share, n in cases:
+        draws = [make(seed, quick, share) for seed in range(n)]
+        classes, metric = draws[0].classes, "AUC" if draws[0].classes else "nMSE"
+        second = PRIVATE[0] + ", all directions" * classes
+        plain = [("STL, l2", None), ("Algorithm 2, not private", None)]
+        for method, epsilon in (*plain, (second, 1.0), (PRIVATE[1], 1.0)):
+            if not classes:
+                found[name, method] = search(method, draws[0], epsilon, quick)
+            elif (name, method) not in found:
+                found[name, method] = search(method, make(0, quick), epsilon, quick, n_folds=1)
+            errors, _ = measured(method, draws, epsilon, found[name, method][0])
+            more = {"share": share, "metric": metric}
+            yield row(name, method, epsilon, shown(draws[0], errors), **more)
 
 
 def measure_own(quick, repeats):
@@ -867,58 +688,43 @@ def measure_own(quick, repeats):
 
     A tenth of the tasks have independent models that are three times as long.
     """
-    for epsilon in (1.0,) if quick else (1.0, 10.0, 100.0):
-        for label, penalties in (("shared models", (None,)), ("with an own part", ("l1", "norm"))):
-            draws = [with_outliers(seed, quick) for seed in range(repeats)]
-            (fold,) = draws[0].folds(1)
-            grid = [
-                {"lam": lam, "n_rounds": T, **({"own_penalty": p, "own_strength": s} if p else {})}
-                for lam in (0.1, 0.3, 1.0)
-                for T in (30, 100)
-                for p in penalties
-                for s in ((1e-2, 3e-2, 0.1, 0.3) if p else (0.0,))
-            ]
-            method = "Algorithm 2, as published"
-            errors = [
-                fold.score(fitted(estimator(method, fold, epsilon, 7, **how), fold)) for how in grid
-            ]
-            how = grid[int(np.argmin(errors))]
-            errors, ests = measured(method, draws, epsilon, how)
-            usual = [
-                d.squares(e)[: int(0.9 * d.m)].sum() / d.squares(e).sum()
-                for d, e in zip(draws, ests, strict=True)
-            ]
-            yield row(
-                "low-rank, outlier tasks",
-                f"{method}, {label}",
-                epsilon,
-                errors,
-                usual=number(np.mean(usual * errors)),
-                chosen=text(how),
-            )
+    draws, method = [with_outliers(seed, quick) for seed in range(repeats)], PRIVATE[0]
+    folds = list(draws[0].folds(1))
+    shared = [{"lam": lam, "n_rounds": T} for lam in (0.1, 0.3, 1.0) for T in (30, 100)]
+    pairs = [(p, s) for p in ("l1", "norm") for s in (1e-2, 3e-2, 0.1, 0.3)]
+    own = [how | {"own_penalty": p, "own_strength": s} for how in shared for p, s in pairs]
+    grids = {"shared models": shared, "with an own part": own}
+    for epsilon, (label, grid) in itertools.product(
+        (1.0,) if quick else EPSILONS[1:4], grids.items()
+    ):
+        how = best(grid, lambda how, e=epsilon: -tried_on(folds, method, e, how))
+        errors, ests = measured(method, draws, epsilon, how)
+        squares = [d.squares(e) for d, e in zip(draws, ests, strict=True)]
+        usual = [s[: int(0.9 * len(s))].sum() / s.sum() for s in squares]
+        more = {"usual": number(np.mean(usual * errors)), "chosen": text(how)}
+        yield row("low-rank, outlier tasks", f"{method}, {label}", epsilon, errors, **more)
 
 
 def with_outliers(seed, quick):
     m, n_test = (40, 30) if quick else (320, 90)
     whole = make_low_rank_tasks(m, n_test=n_test, random_state=seed)
-    odd = make_low_rank_tasks(
-        m, n_test=n_test, correlation=0.0, variance=1080.0, random_state=10_000 + seed
-    )
-    parts = []
+    odd = {"correlation": 0.0, "variance": 1080.0, "random_state": 10_000 + seed}
+    odd, parts = make_low_rank_tasks(m, n_test=n_test, **odd), []
     for rows, other in ((whole[:3], odd[:3]), (whole[3:6], odd[3:6])):
         swap = rows[2] >= int(0.9 * m)
-        X, y = rows[0].copy(), rows[1].copy()
-        X[swap], y[swap] = other[0][swap], other[1][swap]
+        X, y = (
+            np.where(swap.reshape(-1, *[1] * (a.ndim - 1)), b, a)
+            for a, b in zip(rows[:2], other[:2], strict=True)
+        )
         parts.append((X, y, rows[2]))
     return Data(*parts)
 
 
 def measure_step(quick, repeats):
     """Low-rank data, Algorithm 2: figure 4 has Q_0 = 1 - sqrt(mu), so that L is 1 there."""
-    draws = [low_rank(seed, quick) for seed in range(repeats)]
-    method = "Algorithm 2, as published"
+    draws, method = [low_rank(seed, quick) for seed in range(repeats)], PRIVATE[0]
     for label, fixed in (("measured L", {}), ("L = 1", {"learning_rate": 1.0})):
-        for epsilon in (1.0,) if quick else (0.1, 1.0, 10.0):
+        for epsilon in (1.0,) if quick else EPSILONS[:3]:
             how, _ = search(method, draws[0], epsilon, quick, **fixed)
             errors, _ = measured(method, draws, epsilon, how)
             yield row("low-rank", f"{method}, {label}", epsilon, errors, chosen=text(how))
@@ -926,72 +732,24 @@ def measure_step(quick, repeats):
     yield row("low-rank", "STL without penalty, L = 1", None, errors, chosen="n_rounds=130")
 
 
-MEASURES = {  # name -> (function, draws)
-    "tradeoff": (measure_tradeoff, 10),
+TABLES = {
+    "tradeoff": (measure_tradeoff, 10, "epsilon"),
     "allocation": (measure_allocation, 5),
     "matrices": (measure_matrices, 10),
     "noise": (measure_noise, 10),
-    "tasks": (measure_tasks, 10),
+    "tasks": (measure_tasks, 10, "tasks"),
     "leak": (measure_leak, 300),
     "rates": (measure_rates, 5),
     "theory": (measure_theory, 5),
     "own": (measure_own, 5),
     "step": (measure_step, 5),
     "share": (measure_share, 5),
-    "survey": (measure_survey, 3),
+    "survey": (measure_survey, 3, "epsilon"),
 }
 
 
-# Tables with the values of a column next to each other; the rows, with the chosen parameters, are
-# in ``mp_mtl_NAME_rows.csv``.
-NEXT_TO_EACH_OTHER = {"tradeoff": "epsilon", "survey": "epsilon", "tasks": "tasks"}
-
-
-def wide(rows, column):
-    """One row for all values of a column, each with "mean (sd)" of the draws in a column."""
-    found = {}
-    for line in rows:
-        kept = {k: line[k] for k in ("data", "method", "epsilon") if k != column}
-        if column == "tasks":
-            # With 30 tasks or more all directions are those that are printed.
-            plain = line["method"].replace(", all directions", "")
-            few = line["tasks"] < 30 and plain == line["method"]
-            kept["method"] = f"{plain}, min(d, m) directions" if few else plain
-        same = found.setdefault(tuple(kept.values()), kept)
-        value = line[column] if line[column] != "" else "none"
-        sd = "" if line["sd"] == "" else f" ({line['sd']:.2g})"
-        same[f"{column} {value}"] = f"{line['mean']:.3g}{sd}"
-    longest_first = sorted(found.values(), key=len, reverse=True)
-    names = list(dict.fromkeys(name for line in longest_first for name in line))
-    draws = rows[0]["draws"]
-    return [
-        {name: line.get(name, "") for name in names} | {"draws": draws} for line in found.values()
-    ]
-
-
-def written(rows, path):
-    return write_rows(rows, tuple(dict.fromkeys(key for line in rows for key in line)), path)
-
-
 def main(arguments=None):
-    parser = command_line("papers.mp_mtl", __doc__, PAPERS, "small data, one draw", "by NAME")
-    parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
-    options = parser.parse_args(arguments)
-    done = {}
-    for name in options.only or MEASURES:
-        measure, repeats = MEASURES[name]
-        repeats = options.repeats or (2 if options.quick else repeats)
-        with threadpool_limits(1):
-            rows = list(measure(options.quick, repeats))
-        done[name] = written(rows, options.output / f"mp_mtl_{name}{_rows(name)}.csv")
-        if name in NEXT_TO_EACH_OTHER:
-            table = wide(rows, NEXT_TO_EACH_OTHER[name])
-            written(table, options.output / f"mp_mtl_{name}.csv")
-    return done
-
-
-def _rows(name):
-    return "_rows" if name in NEXT_TO_EACH_OTHER else ""
+    return run("mp_mtl", __doc__, TABLES, arguments)
 
 
 if __name__ == "__main__":

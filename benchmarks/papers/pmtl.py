@@ -29,22 +29,20 @@ in the paper's definitions; at zero-out adjacency the same noise is half of that
 FEMNIST, or, with public lists of words and tags, posts of StackOverflow.
 """
 
-import argparse
 import itertools
 import math
 import time
-import warnings
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
-from threadpoolctl import threadpool_limits
+from scipy import ndimage, sparse
+from sklearn.datasets import load_digits
 
 from skpmtl.datasets import load_leaf
 from skpmtl.datasets.school import load_school
-from skpmtl.exchange import run
-from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon, gdp_mu
+from skpmtl.exchange import run as run_queries
+from skpmtl.privacy import gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import noise_source
 from skpmtl.reproduction.pmtl import (
     PMTLPlan,
@@ -53,12 +51,11 @@ from skpmtl.reproduction.pmtl import (
     PublishedPMTLTorchClassifier,
     theorem_1_noise_std,
 )
-from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
 from skpmtl.reproduction.pmtl.models import Block, Task, linear_model
 from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 from skpmtl.reproduction.pmtl.torch_estimators import ModuleModel
 
-from ..command import PAPERS, command_line, write_rows
+from .tables import best, collected, line, mean_sd, run, sd
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 4.0)  # section 5.2
 SHARING = ("algorithm-1", "stateful", "fedavg", "fedprox", "ppsgd", "concatenated")
@@ -86,6 +83,10 @@ class Data:
         settings = {"local_steps": STEPS, "learning_rate": self.rate, **known, **options}
         return kind(method, tasks=self.tasks, **settings)
 
+    def fitted(self, est):
+        X, y, task = self.train
+        return est.fit(X, y, task=task)
+
     def score(self, W, part):
         """Of models (m, size), features times scores, on "valid" or "test" rows."""
         X, y, task = getattr(self, part)
@@ -98,6 +99,10 @@ class Data:
             found = s.argmax(axis=1) if c > 1 else s[:, 0] > 0
             return float((found == y).mean())
         return float(((s[:, 0] - y) ** 2).mean() / y.var())
+
+    def scores(self, W):
+        """-> {"valid": of validation rows, "test": of test rows}"""
+        return {part: self.score(W, part) for part in ("valid", "test")}
 
 
 def split(X, y, task, sizes, rng):
@@ -142,7 +147,6 @@ def synthetic(seed, quick=False, m=150, d=15, c=4, n=20, spread=0.5, shift=0.5):
 
 
 DATA = {"School, 10 pupils": school, "Synthetic(.5,.5)": synthetic}
-DRAWN = {}  # data by name, seed and size
 
 
 def leaf(folder, words=None, tags=None):
@@ -160,12 +164,6 @@ def leaf(folder, words=None, tags=None):
 
 
 # ----------------------------------------------------------------------------------------- runs
-def quietly(est, data):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyLeakWarning)
-        warnings.simplefilter("ignore", BiasedMeanWarning)
-        X, y, task = data.train
-        return est.fit(X, y, task=task)
 
 
 def grid(method, quick=False):
@@ -182,49 +180,36 @@ def grid(method, quick=False):
 def runs(name, method, seed, quick=False):
     """Scores of all settings and checkpoints on a data set of `DATA`. -> list of dict"""
     found, data = [], drawn(name, seed, quick)
+    T = 20 if quick else CHECKPOINTS[-1]
     for options in grid(method, quick):
-        made = []
+        made, private = [], options["noise_multiplier"] is not None
 
         def watch(t, tasks, shared, made=made, options=options):
             if t in CHECKPOINTS:
-                W = tasks.results(shared)
-                scores = {part: data.score(W, part) for part in ("valid", "test")}
+                scores = data.scores(tasks.results(shared))
                 made.append({"T": t, **options, "method": method, **scores})
 
-        est = data.estimator(
-            method,
-            epsilon=None,
-            n_rounds=20 if quick else CHECKPOINTS[-1],
-            monitor=watch,
-            random_state=seed,
-            **options,
-        )
+        known = {"epsilon": None, "n_rounds": T, "monitor": watch, "random_state": seed}
+        est = data.estimator(method, **known, **options)
         try:
-            quietly(est, data)
+            data.fitted(est)
         except ValueError:  # of the diverged, nothing is chosen
             continue
         for row in made:
-            private = options["noise_multiplier"] is not None
             row["epsilon"] = est._plan_.epsilon_after(row["T"]) if private else np.inf
-            row["sigma"] = est._plan_.noise_std
         found += made
     return found
 
 
+@cache
 def drawn(name, seed, quick):
-    key = name, seed, quick
-    if key not in DRAWN:
-        DRAWN[key] = DATA[name](seed, quick)
-    return DRAWN[key]
+    return DATA[name](seed, quick)
 
 
-def chosen(rows, epsilon, sign, by="valid"):
+def chosen(rows, epsilon, sign):
     """The setting with the best score on validation rows within a budget (inf: no noise)."""
-    if epsilon == np.inf:
-        rows = [row for row in rows if row["epsilon"] == np.inf]
-    else:
-        rows = [row for row in rows if row["epsilon"] <= epsilon]
-    return max(rows, key=lambda row: sign * row[by]) if rows else None
+    rows = [r for r in rows if r["epsilon"] == epsilon or r["epsilon"] < epsilon < np.inf]
+    return max(rows, key=lambda row: sign * row["valid"]) if rows else None
 
 
 def alone(data, seed, quick=False):
@@ -233,53 +218,39 @@ def alone(data, seed, quick=False):
 
     def watch(t, tasks, shared):
         if t in CHECKPOINTS:
-            W = tasks.results(shared)
-            made.append([data.score(W, part) for part in ("valid", "test")])
+            made.append(data.scores(tasks.results(shared)))
 
-    quietly(data.estimator("local", n_rounds=20 if quick else 100, monitor=watch), data)
-    return max(made, key=lambda pair: data.sign * pair[0])[1]
+    data.fitted(data.estimator("local", n_rounds=20 if quick else 100, monitor=watch))
+    return best(made, lambda pair: data.sign * pair["valid"])["test"]
 
 
-def summary(cells, keys):
+def summary(cells, names):
     """Means over draws of cells (key, value). -> list of dict"""
-    by_key = {}
-    for key, value in cells:
-        by_key.setdefault(key, []).append(value)
-    for key, values in by_key.items():
-        sd = f"{np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-        yield {
-            **dict(zip(keys, key, strict=True)),
-            "mean": f"{np.mean(values):.4f}",
-            "sd": sd,
-            "draws": len(values),
-        }
+    for key, values in collected(cells).items():
+        mean, spread = mean_sd(values)
+        spread = spread if len(values) > 1 else ""
+        yield line(f"{names}, mean, sd, draws", *key, mean, spread, len(values))
 
 
 # ----------------------------------------------------------------------------- figures 1, 3, 7, 8
 def measure_epsilon(quick, repeats):
     """Figures 1, 3, 7 and 8."""
     cells = []
-    for name in DATA:
-        for seed in range(repeats):
-            data = drawn(name, seed, quick)
-            cells.append(((name, data.metric, "local", "inf"), alone(data, seed, quick)))
-            for method in SHARING:
-                rows = runs(name, method, seed, quick)
-                for epsilon in (*EPSILONS, np.inf):
-                    best = chosen(rows, epsilon, data.sign)
-                    if best is not None:
-                        cells.append(((name, data.metric, method, epsilon), best["test"]))
-    found = list(summary(cells, ("data", "metric", "method", "epsilon")))
-    return [row | {"wins": _wins(row, cells)} for row in found]
+    for name, seed in itertools.product(DATA, range(repeats)):
+        data = drawn(name, seed, quick)
+        cells.append(((name, data.metric, "local", "inf"), alone(data, seed, quick)))
+        for method, epsilon in itertools.product(SHARING, (*EPSILONS, np.inf)):
+            found = chosen(runs(name, method, seed, quick), epsilon, data.sign)
+            if found is not None:
+                cells.append(((name, data.metric, method, epsilon), found["test"]))
+    rows, values = summary(cells, "data, metric, method, epsilon"), collected(cells)
+    return [row | {"wins": _wins(row, values)} for row in rows]
 
 
-def _wins(row, cells):
+def _wins(row, values):
     """In how many draws a method is better than FedAvg at the same epsilon."""
-    own, other = (
-        [v for k, v in cells if k == (row["data"], row["metric"], method, row["epsilon"])]
-        for method in (row["method"], "fedavg")
-    )
-    sign = 1.0 if row["metric"] == "accuracy" else -1.0
+    key, sign = (row["data"], row["metric"]), 1.0 if row["metric"] == "accuracy" else -1.0
+    own, other = (values.get((*key, m, row["epsilon"]), ()) for m in (row["method"], "fedavg"))
     if len(own) != len(other) or row["method"] == "fedavg":
         return ""
     return sum(sign * a > sign * b for a, b in zip(own, other, strict=True))
@@ -287,38 +258,28 @@ def _wins(row, cells):
 
 # ------------------------------------------------------------------------------ tables 1 and 3
 PERSONAL = ("none", "finetune", "mean-reg", "symmetrized-kl", "ewc")
+METHODS_OF_TABLE_1 = ("algorithm-1", "stateful", "fedavg", "fedprox")
 
 
 def measure_finetune(quick, repeats):
     """Tables 1 and 3: rounds as in figure 3, then steps and lam chosen on validation rows."""
-    cells = []
+    cells, name = [], [*DATA][-1]
     for seed in range(repeats):
-        name = [*DATA][-1]
         data = drawn(name, seed, quick)
         cells.append((("local", "finetune", "inf"), alone(data, seed, quick)))
-        for method in ("algorithm-1", "stateful", "fedavg", "fedprox"):
-            rows = runs(name, method, seed, quick)
-            for epsilon in (0.1, 0.8, 2.0, np.inf):
-                best = chosen(rows, epsilon, data.sign)
-                tasks, W, shared = _again(data, method, best, seed)
-                for how in PERSONAL:
-                    pairs = []
-                    options = (
-                        [(0, 0.0)]
-                        if how == "none"
-                        else itertools.product(
-                            (5, 20, 100), (0.0,) if how == "finetune" else (0.03, 0.3, 3.0)
-                        )
-                    )
-                    for steps, lam in options:
-                        V = W
-                        if steps:
-                            step = GradientSteps(steps, data.rate, lam)
-                            V = finetuned(tasks, W, shared, how, step)
-                        pairs.append([data.score(V, part) for part in ("valid", "test")])
-                    score = max(pairs, key=lambda pair: data.sign * pair[0])[1]
-                    cells.append(((method, how, epsilon), score))
-    return list(summary(cells, ("method", "personalization", "epsilon")))
+        for method, epsilon in itertools.product(METHODS_OF_TABLE_1, (0.1, 0.8, 2.0, np.inf)):
+            found = chosen(runs(name, method, seed, quick), epsilon, data.sign)
+            tasks, W, shared = _again(data, method, found, seed)
+            for how in PERSONAL:
+                pairs, steps = [], (0,) if how == "none" else (5, 20, 100)
+                strengths = (0.03, 0.3, 3.0) if how in PERSONAL[2:] else (0.0,)
+                for n, lam in itertools.product(steps, strengths):
+                    step = GradientSteps(n, data.rate, lam)
+                    V = finetuned(tasks, W, shared, how, step) if n else W
+                    pairs.append(data.scores(V))
+                score = best(pairs, lambda pair, data=data: data.sign * pair["valid"])["test"]
+                cells.append(((method, how, epsilon), score))
+    return summary(cells, "method, personalization, epsilon")
 
 
 def _again(data, method, row, seed):
@@ -329,107 +290,76 @@ def _again(data, method, row, seed):
     def watch(t, tasks, shared):
         kept[:] = tasks, tasks.results(shared).copy(), shared.copy()
 
-    quietly(
-        data.estimator(
-            method, epsilon=None, n_rounds=row["T"], monitor=watch, random_state=seed, **options
-        ),
-        data,
-    )
+    known = {"epsilon": None, "n_rounds": row["T"], "monitor": watch, "random_state": seed}
+    data.fitted(data.estimator(method, **known, **options))
     return kept
 
 
 # ------------------------------------------------------------------------------------ figure 2
 def measure_rounds(quick, repeats):
     """Figure 2: one sigma and one gamma; loss of the training rows of all tasks."""
-    cells = []
-    for name in DATA:
-        for seed in range(repeats):
-            data = drawn(name, seed, quick)
-            for method in ("algorithm-1", "stateful", "fedavg"):
-                losses = []
+    cells, setting = [], {"epsilon": None, "noise_multiplier": 16.0, "clip_norm": 0.3, "lam": 0.3}
+    setting["n_rounds"] = 20 if quick else 100
+    kinds = ("algorithm-1", "stateful", "fedavg")
+    for name, seed, method in itertools.product(DATA, range(repeats), kinds):
+        data, losses = drawn(name, seed, quick), []
 
-                def watch(t, tasks, shared, losses=losses):
-                    losses.append(tasks.losses(tasks.results(shared)).mean())
+        def watch(t, tasks, shared, losses=losses):
+            losses.append(tasks.losses(tasks.results(shared)).mean())
 
-                est = data.estimator(
-                    method,
-                    epsilon=None,
-                    noise_multiplier=16.0,
-                    clip_norm=0.3,
-                    lam=0.3,
-                    n_rounds=20 if quick else 100,
-                    monitor=watch,
-                    random_state=seed,
-                )
-                quietly(est, data)
-                for spent, loss in zip(est.history(), losses, strict=True):
-                    if spent["round"] in CHECKPOINTS:
-                        key = name, method, spent["round"], f"{spent['epsilon']:.3f}"
-                        cells.append((key, loss))
-    return list(summary(cells, ("data", "method", "round", "epsilon")))
+        est = data.fitted(data.estimator(method, monitor=watch, random_state=seed, **setting))
+        for spent, loss in zip(est.history(), losses, strict=True):
+            if spent["round"] in CHECKPOINTS:
+                cells.append(((name, method, spent["round"], f"{spent['epsilon']:.3f}"), loss))
+    return summary(cells, "data, method, round, epsilon")
 
 
 # ------------------------------------------------------------------------------- figures 4 to 6
 def measure_clip(quick, repeats):
     """Figures 4 to 6: Algorithm 1 after T rounds, lam chosen on validation rows."""
-    cells = []
-    top = 20 if quick else 40
-    for name in DATA:
-        for seed in range(repeats):
-            data = drawn(name, seed, quick)
-            for method in ("algorithm-1", "stateful"):
-                rows = [
-                    row
-                    for row in runs(name, method, seed, quick)
-                    if row["T"] == (18 if quick else top) and row["noise_multiplier"]
-                ]
-                for key, same in itertools.groupby(
-                    rows, lambda row: (row["noise_multiplier"], row["clip_norm"])
-                ):
-                    best = max(same, key=lambda row: data.sign * row["valid"])
-                    cell = (name, method, best["T"], *key)
-                    cell += (f"{best['epsilon']:.3g}",)
-                    cells.append((cell, best["test"]))
-    keys = ("data", "method", "T", "noise_multiplier", "clip_norm", "epsilon")
-    return list(summary(cells, keys))
+    cells, T, kinds = [], 18 if quick else 40, ("algorithm-1", "stateful")
+    for name, seed, method in itertools.product(DATA, range(repeats), kinds):
+        sign = drawn(name, seed, quick).sign
+        rows = [r for r in runs(name, method, seed, quick) if r["T"] == T and r["noise_multiplier"]]
+        pairs = (((row["noise_multiplier"], row["clip_norm"]), row) for row in rows)
+        for key, same in collected(pairs).items():
+            row = best(same, lambda row, sign=sign: sign * row["valid"])
+            cells.append(((name, method, T, *key, f"{row['epsilon']:.3g}"), row["test"]))
+    return summary(cells, "data, method, T, noise_multiplier, clip_norm, epsilon")
 
 
 # --------------------------------------------------------------------------- Algorithm 1, q < m
 def measure_sampling(quick, repeats):
     """Length of the shared model over that of the mean model, and scores, by q."""
-    cells = []
+    cells, setting = [], {"n_rounds": 20, "clip_norm": 1.0, "lam": 0.3}
     for seed in range(repeats):
         data = synthetic(seed, quick)
-        m = len(data.tasks)
-        for q, method, epsilon in itertools.product(
-            (m, m // 2, m // 4), ("algorithm-1", "unbiased", "stateful"), (np.inf, 2.0)
-        ):
+        m, kinds = len(data.tasks), ("algorithm-1", "unbiased", "stateful")
+        for q, method, epsilon in itertools.product((m, m // 2, m // 4), kinds, (np.inf, 2.0)):
             kept = []
-            options = {"epsilon": None} if epsilon == np.inf else {"epsilon": epsilon}
 
             def watch(t, tasks, shared, kept=kept):
                 kept[:] = tasks.own.mean(axis=0), shared, tasks.results(shared)
 
-            est = data.estimator(
-                method,
-                n_sampled=q,
-                n_rounds=20,
-                clip_norm=1.0,
-                lam=0.3,
-                monitor=watch,
-                random_state=seed,
-                **options,
-            )
-            quietly(est, data)
+            known = {"n_sampled": q, "epsilon": None if epsilon == np.inf else epsilon}
+            known |= {"monitor": watch, "random_state": seed}
+            data.fitted(data.estimator(method, **known, **setting))
             ratio = np.linalg.norm(kept[1]) / np.linalg.norm(kept[0])
             key = f"{q}/{m}", method, epsilon
             cells.append(((*key, "length over mean"), ratio))
             cells.append(((*key, "accuracy"), data.score(kept[2], "test")))
-    return list(summary(cells, ("q/m", "method", "epsilon", "metric")))
+    return summary(cells, "q/m, method, epsilon, metric")
 
 
 # ------------------------------------------------------------------------------------- theorems
 SAME_STEPS = "E, same steps"  # the theorems count steps: T / E of theirs are rounds
+VARY = {
+    "m": (100, 200, 400, 800),
+    "epsilon": (1.0, 2.0, 4.0, 8.0),
+    "T": (10, 20, 40, 80, 160),
+    "E": (1, 2, 5, 20),
+    SAME_STEPS: (1, 2, 5, 20),
+}
 
 
 def varied(base, name, value):
@@ -455,47 +385,36 @@ def measure_theorems(quick, repeats):
     update of a run without noise. A slope is that of log gap over log value, by least squares.
     """
     base = {"m": 400, "q": 1.0, "E": 5, "T": 20, "epsilon": 2.0}
-    vary = {
-        "m": (100, 200, 400, 800),
-        "epsilon": (1.0, 2.0, 4.0, 8.0),
-        "T": (10, 20, 40, 80),
-        "E": (1, 2, 5, 20),
-        SAME_STEPS: (1, 2, 5, 20),
-        "q": (0.25, 0.5, 1.0),
-    }
+    vary = {**VARY, "T": VARY["T"][:4], "q": (0.25, 0.5, 1.0)}
+
+    def gap(name, *of):
+        for method in ("algorithm-1", "unbiased") if name == "q" else ("algorithm-1",):
+            yield method, _gap(*of, method, quick)
+
+    return _with_slopes(base, vary, repeats, gap)
+
+
+def _with_slopes(base, vary, repeats, measured):
+    """Means over draws with one thing varied, and slopes of their logarithms.
+
+    ``measured(name, setting, private, seed)`` yields pairs of a method and a value.
+    """
     cells = []
     for name, values in vary.items():
         for value, private, seed in itertools.product(values, (True, False), range(repeats)):
-            setting = varied(base, name, value)
-            for method in ("algorithm-1", "unbiased") if name == "q" else ("algorithm-1",):
-                gap = _gap(setting, private, seed, method, quick)
-                cells.append(((method, name, value, "yes" if private else "no"), gap))
-    return _with_slopes(cells)
-
-
-def _with_slopes(cells):
-    """Means over draws of cells (key, value), and slopes of their logarithms."""
-    keys, values = ("method", "varied", "value", "noise"), {}
-    for key, value in cells:
-        values.setdefault(key, []).append(value)
-    series = {}
-    for key in values:
-        series.setdefault((key[0], key[1], key[3]), []).append(key)
+            for method, found in measured(name, varied(base, name, value), private, seed):
+                cells.append(((method, name, value, "yes" if private else "no"), found))
+    means = {key: np.mean(values) for key, values in collected(cells).items()}
+    points = [((key[0], key[1], key[3]), (key[2], mean)) for key, mean in means.items()]
     slopes = {}
-    for same, points in series.items():
-        gaps = np.array([np.mean(values[key]) for key in points])
-        at, ok = np.array([float(key[2]) for key in points]), gaps > 1e-13
-        slopes[same] = np.polyfit(np.log(at[ok]), np.log(gaps[ok]), 1)[0]
-    return [
-        {
-            **dict(zip(keys, key, strict=True)),
-            "mean": f"{np.mean(found):.2e}",
-            "sd": f"{np.std(found, ddof=1):.1e}" if len(found) > 1 else "",
-            "draws": len(found),
-            "slope": f"{slopes[key[0], key[1], key[3]]:.2f}",
-        }
-        for key, found in values.items()
-    ]
+    for series, pairs in collected(points).items():
+        at, gaps = np.array(pairs, dtype=float).T
+        ok = gaps > 1e-13
+        slopes[series] = np.polyfit(np.log(at[ok]), np.log(gaps[ok]), 1)[0]
+    for key, values in collected(cells).items():
+        parts = f"{means[key]:.2e}", f"{sd(values):.1e}" if repeats > 1 else "", repeats
+        slope = f"{slopes[key[0], key[1], key[3]]:.2f}"
+        yield line("method, varied, value, noise, mean, sd, draws, slope", *key, *parts, slope)
 
 
 class BoundedLoss(LocalTasks):
@@ -514,116 +433,77 @@ class BoundedLoss(LocalTasks):
 def measure_nonconvex(quick, repeats):
     """(1/(m T)) sum over rounds and tasks of |grad f_k(w_k^t; w~^t)|^2, one thing varied."""
     base = {"m": 400, "E": 1, "T": 40, "epsilon": 2.0, "lam": 0.3}
-    vary = {
-        "m": (100, 200, 400, 800),
-        "epsilon": (1.0, 2.0, 4.0, 8.0),
-        "T": (10, 20, 40, 80, 160),
-        "E": (1, 2, 5, 20),
-        SAME_STEPS: (1, 2, 5, 20),
-        "lam": (0.03, 0.1, 0.3, 1.0),
-    }
-    cells = []
-    for name, values in vary.items():
-        for value, private, seed in itertools.product(values, (True, False), range(repeats)):
-            found = _stationarity(varied(base, name, value), private, seed, quick)
-            cells.append((("algorithm-1", name, value, "yes" if private else "no"), found))
-    return _with_slopes(cells)
+    vary = {**VARY, "lam": (0.03, 0.1, 0.3, 1.0)}
+
+    def squares(name, *of):
+        yield "algorithm-1", _stationarity(*of, quick)
+
+    return _with_slopes(base, vary, repeats, squares)
+
+
+def _rows_of_tasks(m, seed):
+    """-> generator, X (m, 20, 5) and y (m, 20) of linear models around ones"""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((m, 20, 5)) / np.sqrt(5)
+    return rng, X, np.einsum("knd,kd->kn", X, 1.0 + 0.3 * rng.standard_normal((m, 5)))
 
 
 def _stationarity(setting, private, seed, quick):
-    m, n, d = setting["m"] if not quick else setting["m"] // 20, 20, 5
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((m, n, d)) / np.sqrt(d)
-    y = np.einsum("knd,kd->kn", X, 1.0 + 0.3 * rng.standard_normal((m, d)))
-    y += 3.0 * (rng.random((m, n)) < 0.1)  # outlying rows, at which the loss is flat
+    m, T = setting["m"] if not quick else setting["m"] // 20, setting["T"]
+    rng, X, y = _rows_of_tasks(m, seed)
+    y += 3.0 * (rng.random(y.shape) < 0.1)  # outlying rows, at which the loss is flat
     model = linear_model([Task(A, b[:, None]) for A, b in zip(X, y, strict=True)], 1)
     steps = GradientSteps(setting["E"], 0.5, setting["lam"])
     tasks = BoundedLoss(METHODS["algorithm-1"], model, None, steps, rng)
-    plan = PMTLPlan(
-        "algorithm-1",
-        m,
-        m,
-        setting["T"],
-        clip_norm=2.0,
-        epsilon=None,
-        delta=1e-3,
-        noise_multiplier=noise_of(setting, m, m) if private else None,
-        adjacency="replace-one",
-    )
-    found = []
+    known = {"clip_norm": 2.0, "epsilon": None, "delta": 1e-3, "adjacency": "replace-one"}
+    noise, found = noise_of(setting, m, m) if private else None, []
+    plan = PMTLPlan("algorithm-1", m, m, T, noise_multiplier=noise, **known)
 
     def watch(t, shared):
         own = tasks.own
         slope = tasks.gradient(np.arange(m), own) + setting["lam"] * (own - shared)
         found.append((slope**2).sum(axis=1).mean())
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyLeakWarning)
-        run(curator(plan, model.start, watch), tasks, noise_source(seed))
+    run_queries(curator(plan, model.start, watch), tasks, noise_source(seed))
     return np.mean(found)
 
 
 def _gap(setting, private, seed, method, quick):
     m = setting["m"] if not quick else max(setting["m"] // 10, 4)
-    n, d, lam = 20, 5, 1.0
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((m, n, d)) / np.sqrt(d)
-    y = np.einsum("knd,kd->kn", X, 1.0 + 0.3 * rng.standard_normal((m, d)))
+    _, X, y = _rows_of_tasks(m, seed)
+    lam, n, d = 1.0, *X.shape[1:]
     A, b = np.einsum("knd,kne->kde", X, X) / n, np.einsum("knd,kn->kd", X, y) / n
     R = np.linalg.inv(A + lam * np.eye(d))
     mean = np.linalg.solve(np.eye(d) - lam * R.mean(0), np.einsum("kde,ke->d", R, b) / m)
-    best = np.einsum("kde,ke->kd", R, b + lam * mean)
-    kept = []
+    optimum = np.einsum("kde,ke->kd", R, b + lam * mean)
+    kept, q = [], max(int(setting["q"] * m), 1)
 
     def watch(t, tasks, shared):
-        kept[:] = [tasks.objective(tasks.own, shared) - tasks.objective(best, mean)]
+        kept[:] = [tasks.objective(tasks.own, shared) - tasks.objective(optimum, mean)]
 
-    q = max(int(setting["q"] * m), 1)
-    est = PublishedPMTL(
-        method,
-        lam=lam,
-        epsilon=None,
-        noise_multiplier=noise_of(setting, m, q) if private else None,
-        delta=1e-3,
-        clip_norm=2.0,
-        n_rounds=setting["T"],
-        n_sampled=q,
-        local_steps=setting["E"],
-        learning_rate=0.5,
-        fit_intercept=False,
-        tasks=range(m),
-        random_state=seed,
-        monitor=watch,
-    )
-    data = argparse.Namespace(train=(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)))
-    quietly(est, data)
+    noise = noise_of(setting, m, q) if private else None
+    known = {"lam": lam, "epsilon": None, "noise_multiplier": noise, "delta": 1e-3}
+    known |= {"clip_norm": 2.0, "n_rounds": setting["T"], "n_sampled": q}
+    known |= {"local_steps": setting["E"], "learning_rate": 0.5, "fit_intercept": False}
+    est = PublishedPMTL(method, tasks=range(m), random_state=seed, monitor=watch, **known)
+    est.fit(X.reshape(-1, d), y.ravel(), task=np.repeat(np.arange(m), n))
     return float(abs(kept[0].mean()))
 
 
 def measure_theorem_1(quick, repeats):
     """sigma of Theorem 1 over that of the exact accounting, q = m, and what it states for it."""
-    rows = []
+    names = ("Theorem 1", "replace-one", "zero-out", "q = 100")
     for m, T, epsilon in itertools.product((205, 400, 515), (20, 100), (0.1, 0.4, 2.0, 4.0)):
-        exact = PMTLPlan("algorithm-1", m, m, T, 1.0, epsilon, 1 / m, None, "replace-one")
-        zero = PMTLPlan("algorithm-1", m, m, T, 1.0, epsilon, 1 / m, None, "zero-out")
-        drawn = PMTLPlan("algorithm-1", m, 100, T, 1.0, epsilon, 1 / m, None, "replace-one")
-        rows.append(
-            {
-                "m": m,
-                "T": T,
-                "epsilon": epsilon,
-                "sigma, Theorem 1": f"{theorem_1_noise_std(1.0, T, m, epsilon, 1 / m):.4f}",
-                "sigma, replace-one": f"{exact.noise_std:.4f}",
-                "sigma, zero-out": f"{zero.noise_std:.4f}",
-                "sigma, q = 100": f"{drawn.noise_std:.4f}",
-            }
-        )
-    return rows
+        kinds = ((m, "replace-one"), (m, "zero-out"), (100, "replace-one"))
+        plans = [PMTLPlan("algorithm-1", m, q, T, 1.0, epsilon, 1 / m, None, a) for q, a in kinds]
+        found = [theorem_1_noise_std(1.0, T, m, epsilon, 1 / m), *(p.noise_std for p in plans)]
+        sigmas = {f"sigma, {k}": f"{value:.4f}" for k, value in zip(names, found, strict=True)}
+        yield {"m": m, "T": T, "epsilon": epsilon} | sigmas
 
 
 def measure_adjacency(quick, repeats):
     """Of q = m; "noise": sigma over gamma / m for T = 20 rounds."""
-    for m, epsilon in itertools.product((139, 150), (*EPSILONS,)):
+    for m, epsilon in itertools.product((139, 150), EPSILONS):
         mu = gdp_mu(epsilon, 1 / m)
         yield {
             "m": m,
@@ -638,44 +518,23 @@ def measure_adjacency(quick, repeats):
 def measure_sparse(quick, repeats):
     """Seconds of a round on CSR rows: 10,000 words, 500 tags, 60 words a post, 100 posts a user."""
     d, c = (200, 10) if quick else (10_000, 500)
-    rows = []
     many, few = (40, 4) if quick else (400, 20)
     for method in SHARING[:-1]:
         m = many if method in ("algorithm-1", "fedavg", "fedprox") else few
-        rng = np.random.default_rng(0)
-        n = 100 * m
+        rng, n = np.random.default_rng(0), 100 * m
         columns = np.minimum(rng.zipf(1.3, n * 60) - 1, d - 1)
         at = np.repeat(np.arange(n), 60), columns
         X = sparse.csr_matrix((np.full(n * 60, 60**-0.5), at), shape=(n, d))
         y = np.minimum(rng.zipf(1.5, n) - 1, c - 1)
-        est = PublishedPMTLClassifier(
-            method,
-            epsilon=2.0,
-            n_rounds=1,
-            local_steps=1,
-            tasks=range(m),
-            classes=range(c),
-            random_state=0,
-        )
+        known = {"epsilon": 2.0, "n_rounds": 1, "local_steps": 1, "random_state": 0}
+        est = PublishedPMTLClassifier(method, tasks=range(m), classes=range(c), **known)
         start = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyLeakWarning)
-            est.fit(X, y, task=np.repeat(np.arange(m), 100))
+        est.fit(X, y, task=np.repeat(np.arange(m), 100))
         kept = (METHODS[method].own or METHODS[method].split) * est.task_models_.size * 8 / 2**30
-        rows.append(
-            {
-                "method": method,
-                "m": m,
-                "d": d,
-                "C": c,
-                "E": 1,
-                "T": 1,
-                "CPU seconds": f"{time.process_time() - start:.1f}",
-                "GiB of kept models": f"{kept:.1f}",
-            }
-        )
+        seconds = f"{time.process_time() - start:.1f}"
+        names = "method, m, d, C, E, T, CPU seconds, GiB of kept models"
+        yield line(names, method, m, d, c, 1, 1, seconds, f"{kept:.1f}")
         del est, X
-    return rows
 
 
 # ------------------------------------------------------------------------------------- networks
@@ -685,32 +544,23 @@ def digits(seed, quick=False, m=30, n=20):
     Every writer has `n` images for training, 5 for validation and 10 for test, each image of the
     1,797 for one writer only.
     """
-    from scipy import ndimage
-    from sklearn.datasets import load_digits
-
     m = 6 if quick else min(m, 1797 // (n + 15))
     rng = np.random.default_rng(seed)
     images, labels = load_digits(return_X_y=True)
-    order = rng.permutation(len(labels))[: m * (n + 15)].reshape(m, -1)
-    parts = [[], [], []]
-    for k, rows in enumerate(order):
+    rows = rng.permutation(len(labels))[: m * (n + 15)].reshape(m, -1)
+    X, centre = np.empty((m, n + 15, 64)), np.array([3.5, 3.5])
+    for k in range(m):
         shear, shift = 0.5 * rng.uniform(-1, 1), rng.uniform(-1.5, 1.5, 2)
         power = np.exp(0.7 * rng.uniform(-1, 1))
         matrix = np.array([[1.0, shear], [0.0, 1.0]])
-        centre = np.array([3.5, 3.5])
         offset = centre - matrix @ centre + shift
-        made = [
-            (ndimage.affine_transform(image.reshape(8, 8) / 16.0, matrix, offset, order=1) ** power)
-            for image in images[rows]
-        ]
-        X = np.array(made).reshape(len(rows), -1)
-        cuts = np.split(np.arange(len(rows)), [n, n + 5])
-        for part, at in zip(parts, cuts, strict=True):
-            part.append((X[at], labels[rows][at], np.full(len(at), k)))
-    train, valid, test = (
-        tuple(np.concatenate(column) for column in zip(*part, strict=True)) for part in parts
-    )
-    return Data(train, valid, test, classes=10, rate=0.5)
+        for i, image in enumerate(images[rows[k]].reshape(-1, 8, 8) / 16.0):
+            X[k, i] = (ndimage.affine_transform(image, matrix, offset, order=1) ** power).ravel()
+    task = np.repeat(np.arange(m), n + 15).reshape(m, -1)
+    cuts = slice(n), slice(n, n + 5), slice(n + 5, None)
+    y = labels[rows]
+    parts = [(X[:, at].reshape(-1, 64), y[:, at].ravel(), task[:, at].ravel()) for at in cuts]
+    return Data(*parts, classes=10, rate=0.5)
 
 
 def network():
@@ -789,68 +639,61 @@ NETWORK_CHECKPOINTS = (1, 3, 5, 8, 12, 18, 27, 40, 60, 80, 115, 150)
 def measure_networks(quick, repeats):
     """Figure 3 and table 1 with a network from scratch: T, sigma and gamma by validation rows."""
     cells = [cell for seed in range(repeats) for cell in network_cells(seed, quick)]
-    return list(summary(cells, ("method", "personalization", "epsilon", "metric")))
+    return summary(cells, "method, personalization, epsilon, metric")
 
 
 def network_cells(seed, quick):
     """Test accuracy and T of all methods on one draw, as of `summary`."""
     data = digits(seed, quick)
 
+    def scores(tasks, W):
+        return {part: _right(data, tasks, W, part) for part in ("valid", "test")}
+
     def runs_of(method, noise, clip):
         made = []
 
         def watch(t, tasks, shared):
             if t in NETWORK_CHECKPOINTS:
-                W = tasks.results(shared)
-                row = {part: _right(data, tasks, W, part) for part in ("valid", "test")}
-                made.append({"T": t, "tasks": tasks, "W": W.copy(), "shared": shared.copy(), **row})
+                W = tasks.results(shared).copy()
+                kept = {"T": t, "tasks": tasks, "W": W, "shared": shared.copy()}
+                made.append(kept | scores(tasks, W))
 
-        est = NetworkRounds(
-            network,
-            method,
-            lam=0.1,
-            epsilon=None,
-            n_rounds=3 if quick else NETWORK_NOISES[noise],
-            local_steps=STEPS,
-            learning_rate=data.rate,
-            tasks=data.tasks,
-            classes=range(data.classes),
-            random_state=seed,
-            start_seed=seed,
-            noise_multiplier=noise,
-            clip_norm=clip,
-            monitor=watch,
-        )
+        known = {"lam": 0.1, "epsilon": None, "local_steps": STEPS, "learning_rate": data.rate}
+        known |= {"tasks": data.tasks, "classes": range(data.classes), "monitor": watch}
+        known |= {"random_state": seed, "start_seed": seed, "clip_norm": clip}
+        T = 3 if quick else NETWORK_NOISES[noise]
+        est = NetworkRounds(network, method, n_rounds=T, noise_multiplier=noise, **known)
         try:
-            quietly(est, data)
+            data.fitted(est)
         except ValueError:  # of the diverged, nothing is chosen
             return []
         for row in made:
             row["epsilon"] = est._plan_.epsilon_after(row["T"]) if noise else np.inf
         return made
 
-    best = chosen(runs_of("local", None, 1.0), np.inf, 1.0)
-    yield ("local", "none", np.inf, "accuracy"), best["test"]
-    yield ("local", "none", np.inf, "T"), best["T"]
-    for method in ("algorithm-1", "stateful", "fedavg", "fedprox"):
+    found = chosen(runs_of("local", None, 1.0), np.inf, 1.0)
+    yield ("local", "none", np.inf, "accuracy"), found["test"]
+    yield ("local", "none", np.inf, "T"), found["T"]
+    for method in METHODS_OF_TABLE_1:
         rows = []
         for noise, clip in itertools.product(NETWORK_NOISES, NETWORK_CLIPS):
             # Without noise nothing is clipped, and Algorithm 1 is the update of the authors' code.
             if noise or (clip == 1.0 and method != "algorithm-1"):
                 rows += runs_of(method, noise, clip)
         for epsilon in (0.1, 0.8, 2.0, np.inf):
-            best = chosen(rows, epsilon, 1.0)
-            if best is None:
+            found = chosen(rows, epsilon, 1.0)
+            if found is None:
                 continue
-            yield (method, "none", epsilon, "accuracy"), best["test"]
-            yield (method, "none", epsilon, "T"), best["T"]
+            yield (method, "none", epsilon, "accuracy"), found["test"]
+            yield (method, "none", epsilon, "T"), found["T"]
             for how in PERSONAL[1:]:
                 strengths = (0.0,) if how == "finetune" else (0.001, 0.03, 0.3)
                 pairs = []
                 for steps, lam in itertools.product((5, 20), strengths):
-                    W = _loaded(best, data, how, GradientSteps(steps, data.rate, lam))
-                    pairs.append([_right(data, best["tasks"], W, p) for p in ("valid", "test")])
-                yield (method, how, epsilon, "accuracy"), max(pairs, key=lambda pair: pair[0])[1]
+                    W = _loaded(found, data, how, GradientSteps(steps, data.rate, lam))
+                    pairs.append(scores(found["tasks"], W))
+                score = best(pairs, lambda pair: pair["valid"])["test"]
+                yield (method, how, epsilon, "accuracy"), score
 
 
 def _right(data, tasks, W, part):
@@ -860,80 +703,47 @@ def _right(data, tasks, W, part):
     return float((s.argmax(axis=2).ravel() == y).mean())
 
 
-def _loaded(best, data, how, steps):
+def _loaded(found, data, how, steps):
     """Fine-tuned models of a checkpoint; the rows are read from the data again."""
-    tasks = best["tasks"]
+    tasks = found["tasks"]
     X, y, task = data.train
     eye = np.eye(data.classes)
     tasks.model.tasks = [Task(X[task == k], eye[y[task == k]]) for k in data.tasks]
     tasks.model.sizes = np.array([len(part.y) for part in tasks.model.tasks])
-    return finetuned(tasks, best["W"].copy(), best["shared"], how, steps)
+    return finetuned(tasks, found["W"].copy(), found["shared"], how, steps)
 
 
-def wide(rows, column):
-    """One row for all values of a column, each with "mean (sd)" of the draws in a column."""
-    found = {}
-    for row in rows:
-        rest = [k for k in row if k not in (column, "mean", "sd", "slope", "wins")]
-        same = found.setdefault(tuple(row[k] for k in rest), {k: row[k] for k in rest})
-        same[f"{column} {row[column]}"] = row["mean"] + (f" ({row['sd']})" if row["sd"] else "")
-        for name in ("slope", "wins"):
-            if row.get(name, "") != "":
-                same[name] = (
-                    f"{same[name]} {row[name]}" if name == "wins" and name in same else (row[name])
-                )
-    longest_first = sorted(found.values(), key=len, reverse=True)
-    names = list(dict.fromkeys(name for row in longest_first for name in row))
-    names.sort(key=("slope", "wins").count)  # last
-    return [{name: row.get(name, "") for name in names} for row in found.values()]
-
-
-# The column whose values stand side by side in a file.
-SIDE_BY_SIDE = {
-    "sampling": "q/m",
-    "rounds": "method",
-    "epsilon": "epsilon",
-    "clip": "clip_norm",
-    "finetune": "personalization",
-    "networks": "epsilon",
-}
-MEASURES = {  # name -> (function, draws)
+TABLES = {
     "theorem_1": (measure_theorem_1, 1),
     "adjacency": (measure_adjacency, 1),
     "theorems": (measure_theorems, 10),
     "nonconvex": (measure_nonconvex, 10),
-    "sampling": (measure_sampling, 5),
-    "rounds": (measure_rounds, 5),
-    "epsilon": (measure_epsilon, 5),
-    "clip": (measure_clip, 5),
-    "finetune": (measure_finetune, 5),
+    "sampling": (measure_sampling, 5, "q/m"),
+    "rounds": (measure_rounds, 5, "method"),
+    "epsilon": (measure_epsilon, 5, "epsilon"),
+    "clip": (measure_clip, 5, "clip_norm"),
+    "finetune": (measure_finetune, 5, "personalization"),
     "sparse": (measure_sparse, 1),
-    "networks": (measure_networks, 3),
+    "networks": (measure_networks, 3, "epsilon"),
 }
 
 
 def main(arguments=None):
-    parser = command_line("papers.pmtl", __doc__, PAPERS, "small data, one draw", "by NAME")
-    parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
-    parser.add_argument("--leaf", type=Path, help="folder of JSON files, in place of the data")
-    parser.add_argument("--words", type=Path, help="public list of words, of texts")
-    parser.add_argument("--tags", type=Path, help="public list of tags, of texts")
-    options = parser.parse_args(arguments)
-    names = options.only or MEASURES
-    if options.leaf:
+    def of_leaf(options):
         DATA.clear()
         DATA.update(leaf(options.leaf, options.words, options.tags))
-        names = options.only or ("epsilon", "finetune", "rounds", "clip")
-    done = {}
-    for name in names:
-        measure, repeats = MEASURES[name]
-        repeats = options.repeats or (1 if options.quick else repeats)
-        with threadpool_limits(1):
-            rows = list(measure(options.quick, repeats))
-        if name in SIDE_BY_SIDE:
-            rows = wide(rows, SIDE_BY_SIDE[name])
-        done[name] = write_rows(rows, tuple(rows[0]), options.output / f"pmtl_{name}.csv")
-    return done
+        return {name: TABLES[name] for name in ("epsilon", "finetune", "rounds", "clip")}
+
+    return run(
+        "pmtl",
+        __doc__,
+        TABLES,
+        arguments,
+        of_leaf,
+        leaf="folder of JSON files, in place of the data",
+        words="public list of words, of texts",
+        tags="public list of tags, of texts",
+    )
 
 
 if __name__ == "__main__":

@@ -5,15 +5,12 @@
 CPU seconds, one thread, the least of some repeats after a first fit.
 """
 
-import warnings
-
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from ..command import command_line, with_commit, write_rows
+from ..command import command_line, write_measured
 from .wide import cpu_seconds
 
 FIELDS = ("problem", "estimator", "seconds", "commit")
@@ -64,11 +61,7 @@ def measure(repeats):
 
 def main(arguments=None):
     options = command_line("peers.alone", __doc__, repeats="3").parse_args(arguments)
-    skpmtl.set_num_threads(1)
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows = with_commit(measure(options.repeats or 3))
-        return write_rows(rows, FIELDS, options.output)
+    return write_measured(measure(options.repeats or 3), FIELDS, options.output)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ skglm takes part where it is installed.
 import statistics
 import time
 import tracemalloc
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -23,8 +22,10 @@ from sklearn.linear_model import MultiTaskLasso
 
 from skpmtl import MPMTLGroupSparse, MPMTLLowRank
 
+from ..command import command_line, write_measured
 from ..problems import instances
 
+FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 ACCURACY = 1e-6
 
 
@@ -251,13 +252,11 @@ def measure(quick, repeats, only=""):
             "skpmtl certified": partial(skpmtl_fit, problem),
             "fista": fista_at(problem, optimum),
         }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # peers stopped early say so
-            for peer, fit_at in peers(problem).items():
-                fit = loosest(problem, optimum, fit_at)
-                if fit is not None:
-                    fits[peer] = fit
-            yield from compare(problem, optimum, fits, repeats)
+        for peer, fit_at in peers(problem).items():
+            fit = loosest(problem, optimum, fit_at)
+            if fit is not None:
+                fits[peer] = fit
+        yield from compare(problem, optimum, fits, repeats)
 
 
 def compare(problem, optimum, fits, repeats):
@@ -282,3 +281,16 @@ def compare(problem, optimum, fits, repeats):
             "ratio": f"{median[peer] / median['skpmtl']:.2f}",
             "megabytes": f"{peak_megabytes(fit):.3f}",
         }
+
+
+def main(arguments=None):
+    parser = command_line("peers.exact", __doc__, None, "small problems, one repeat", "7, quick 1")
+    parser.add_argument("--only", default="", help="text of problems")
+    options = parser.parse_args(arguments)
+    repeats = options.repeats or (1 if options.quick else 7)
+    rows = measure(options.quick, repeats, options.only)
+    return write_measured(rows, FIELDS, options.output)
+
+
+if __name__ == "__main__":
+    main()

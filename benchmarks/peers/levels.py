@@ -8,16 +8,15 @@ every fit has a process of its own. GPBoost is left out where it is not installe
 """
 
 import resource
-import subprocess
-import sys
 import time
+from importlib.util import find_spec
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from ..command import command_line, write_rows
+from ..command import command_line, in_own_process, write_rows
 
 FIELDS = ("problem", "peer", "seconds", "megabytes", "ratio")
 SHAPES = ((10_000, 10, 5), (100_000, 10, 5), (1_000_000, 5, 5))
@@ -68,40 +67,26 @@ PEERS = {
 }
 
 
-def _measure_one(peer, m, n, d):
-    """Print CPU seconds and MB of one fit; used in a process of its own."""
+def measure_one(peer, m, n, d):
+    """-> CPU seconds and MB of one fit"""
     skpmtl.set_num_threads(1)
     form, fit = PEERS[peer]
     rows, few = table(m, n, d), 10_000 * n
     fit(form(*(part[:few] for part in rows)))  # compiles and imports
     rows = form(*rows)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
     with threadpool_limits(1):
-        start = time.process_time()
         fit(rows)
-        spent = time.process_time() - start
-    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(spent, more / 1024)
+    spent = time.process_time() - start
+    return spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
 def measure(shapes=SHAPES):
     """Yield rows; `ratio` is that of the seconds to those of GPBoost."""
+    peers = [peer for peer in PEERS if peer != "gpboost" or find_spec(peer)]
     for m, n, d in shapes:
-        found = {}
-        for peer in PEERS:
-            call = [
-                sys.executable,
-                "-m",
-                "benchmarks.peers.levels",
-                "--one",
-                peer,
-                str(m),
-                str(n),
-                str(d),
-            ]
-            done = subprocess.run(call, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                found[peer] = [float(word) for word in done.stdout.split()[-2:]]
+        found = {peer: in_own_process(measure_one, peer, m, n, d) for peer in peers}
         best = found.get("gpboost", [np.nan])[0]
         for peer, (seconds, more) in found.items():
             name = f"{m:,} tasks x {n} x {d}"
@@ -111,10 +96,7 @@ def measure(shapes=SHAPES):
 
 def main(arguments=None):
     parser = command_line("peers.levels", __doc__, quick="the smallest table")
-    parser.add_argument("--one", nargs=4, metavar=("PEER", "M", "N", "D"), help="one fit, in here")
     options = parser.parse_args(arguments)
-    if options.one:
-        return _measure_one(options.one[0], *map(int, options.one[1:]))
     return write_rows(measure(SHAPES[: 1 if options.quick else None]), FIELDS, options.output)
 
 

@@ -9,7 +9,6 @@ of one thread, without what compiles.
 """
 
 import time
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from skpmtl import (
     mtl_path,
 )
 
+from ..command import command_line, write_measured
 from ..problems import instances
 
 FIELDS = ("commit", "peer", "problem", "penalty", "part", "accuracy", "seconds", "ratio")
@@ -108,11 +108,9 @@ def measure(quick, repeats, only=""):
                 peers["skglm"] = skglm_fits
         top = problem.alpha_max() * (1 + 1e-10)
         alphas = np.geomspace(top, _EPS * top, 10 if quick else 100)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those that stop early say so
-            for part, fits in (("path", peers), ("cv", searches)):
-                if part == "path" or not quick:
-                    yield from compare(problem, part, fits, alphas, repeats)
+        for part, fits in (("path", peers), ("cv", searches)):
+            if part == "path" or not quick:
+                yield from compare(problem, part, fits, alphas, repeats)
 
 
 def compare(problem, part, fits, alphas, repeats):
@@ -144,3 +142,16 @@ def compare(problem, part, fits, alphas, repeats):
             "seconds": f"{median[peer]:.3f}",
             "ratio": f"{median[peer] / median['skpmtl']:.2f}",
         }
+
+
+def main(arguments=None):
+    parser = command_line("peers.path", __doc__, None, "small problems, one repeat", "7, quick 1")
+    parser.add_argument("--only", default="", help="text of problems")
+    options = parser.parse_args(arguments)
+    repeats = options.repeats or (1 if options.quick else 7)
+    rows = measure(options.quick, repeats, options.only)
+    return write_measured(rows, FIELDS, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,16 +14,12 @@ bound.
 """
 
 import time
-import warnings
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-import skpmtl
-
-from ..command import command_line, with_commit, write_rows
+from ..command import command_line, write_measured
 from ..problems import Problem
 from .exact import ACCURACY, Fista, RowFista, loosest, skpmtl_fit
 from .wide import peers, worst
@@ -151,11 +147,8 @@ def main(arguments=None):
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    skpmtl.set_num_threads(1)
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # peers stopped early say so
-        rows = with_commit(measure(options.draws, options.seed))
-        return write_rows(rows, (*FIELDS, "commit"), options.output)
+    rows = measure(options.draws, options.seed)
+    return write_measured(rows, (*FIELDS, "commit"), options.output)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,8 @@ from importlib import import_module
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
-import skpmtl
-
-from ..command import command_line, write_rows
+from ..command import command_line, write_measured
 from ..problems import Problem
 from .exact import RowFista, at_shares, fista_at, loosest, shared_lasso_fit
 
@@ -186,9 +183,7 @@ def _measure(repeats):
 
 def main(arguments=None):
     options = command_line("peers.wide", __doc__, repeats="3").parse_args(arguments)
-    skpmtl.set_num_threads(1)
-    with threadpool_limits(1):
-        return write_rows(measure(options.repeats or 3), FIELDS, options.output)
+    return write_measured(measure(options.repeats or 3), FIELDS, options.output)
 
 
 if __name__ == "__main__":

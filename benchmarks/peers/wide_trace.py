@@ -10,11 +10,8 @@ seconds are the least of some repeats, and `ratio` is the time of FISTA over our
 """
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-import skpmtl
-
-from ..command import command_line, with_commit, write_rows
+from ..command import command_line, write_measured
 from ..problems import Problem
 from .exact import RowFista, at_shares, fista_at
 from .wide import cpu_seconds
@@ -55,9 +52,7 @@ def _measure(repeats, shapes):
 
 def main(arguments=None):
     options = command_line("peers.wide_trace", __doc__, repeats="2").parse_args(arguments)
-    skpmtl.set_num_threads(1)
-    with threadpool_limits(1):
-        return write_rows(with_commit(measure(options.repeats or 2)), FIELDS, options.output)
+    return write_measured(measure(options.repeats or 2), FIELDS, options.output)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ errors are judged by the factor that a variance of rows is off from the one with
 
 import importlib
 import math
-import warnings
 
 import numpy as np
 
 from skpmtl import PrivateMTL
 
-from ..command import command_line, with_commit, write_rows
+from ..command import command_line, write_measured
 from .law import draw
 from .references import error
 
@@ -83,8 +82,7 @@ def compared(tables):
 
 def main(arguments=None):
     given = command_line("random_tables.constants", __doc__).parse_args(arguments)
-    warnings.simplefilter("ignore")
-    write_rows(with_commit(compared([draw(seed) for seed in SEEDS])), FIELDS, given.output)
+    write_measured(compared([draw(seed) for seed in SEEDS]), FIELDS, given.output)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 import pytest
 
-from benchmarks import run
-from benchmarks.peers import levels
+from benchmarks import scale
+from benchmarks.peers import exact, levels, path
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("suite", ["peers", "path", "scale"])
+@pytest.mark.parametrize("suite", [exact, path, scale], ids=lambda suite: suite.__name__)
 def test_suite_runs_quickly(suite):
-    only = {"scale": ["MPMTLLowRank(epsilon=1.0)"]}.get(suite, [])
-    assert run.main([suite, "--quick", *(["--only", *only] if only else [])])
+    only = ["--only", "MPMTLLowRank(epsilon=1.0)"] if suite is scale else []
+    assert suite.main(["--quick", *only])
 
 
 def test_levels_run_quickly():
