@@ -1,18 +1,19 @@
 """What the estimators of three papers have in common: parameters, forms of rows, predictions."""
 
+import inspect
 import math
 import warnings
 from numbers import Integral
 
 import numpy as np
 
-from .._runtime.constraints import StrOptions, check_parameters
+from .._runtime.constraints import StrOptions, check_parameters, take
 from ..base import TaskIndexed
 from ..privacy.report import PrivacyReport
 from ..privacy.rng import noise_source
 from ..tables.table import by_code
 
-__all__ = ["Published"]
+__all__ = ["Published", "by_task", "with_classes"]
 
 
 class Published(TaskIndexed):
@@ -80,3 +81,32 @@ class Published(TaskIndexed):
                     score = np.empty((len(rows.codes), *found.shape[1:]))
                 score[part] = found
         return score if decide is None else decide(score)
+
+
+def by_task(table, y):
+    """Rows of all tasks, and what `y` has for them. -> list of (X, y)
+
+    They are in the order of ``everybody``; tasks without rows have none.
+    """
+    found = {}
+    for k, name in enumerate(table.tasks):
+        part = slice(table.offsets[k], table.offsets[k + 1])
+        found[name] = table.X[part if table.rows is None else table.rows[part]], y[part]
+    return [found.get(name, (table.X[:0], y[:0])) for name in table.everybody]
+
+
+def with_classes(init):
+    """The ``__init__`` of an estimator that classifies: `init`, and "classes" after "tasks"."""
+    known = inspect.signature(init)
+    parameters = list(known.parameters.values())
+    at = list(known.parameters).index("tasks")
+    parameters.insert(at + 1, parameters[at].replace(name="classes"))
+    whole = known.replace(parameters=parameters)
+
+    def __init__(self, *args, **named):
+        given = whole.bind(self, *args, **named)
+        given.apply_defaults()
+        take(self, given.arguments)
+
+    __init__.__signature__ = whole
+    return __init__

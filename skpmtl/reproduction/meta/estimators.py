@@ -13,7 +13,7 @@ from ...exchange.plan import n_servers_of
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_positive
 from ...privacy.report import PrivacyReport
-from ..published import Published
+from ..published import Published, with_classes
 from .models import GeneralizedLinear
 from .plan import MetaRoundsPlan
 from .rounds import META_STEPS, MetaTasks, meta_learner, minibatch_descent, online_descent
@@ -364,38 +364,4 @@ class PublishedMetaInitClassifier(MTLClassifierMixin, _LinearRounds):
     )
     _multiclass, _spreads_labels = True, False
 
-    def __init__(
-        self,
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        privacy="task-global",
-        curator="trusted",
-        group_size=1,
-        clip_norm=1.0,
-        descent="sgd",
-        inner_steps=10,
-        inner_learning_rate=0.1,
-        batch_size=None,
-        inner_iterate="average",
-        meta_step="ftl",
-        meta_learning_rate=1.0,
-        meta_decay=1.0,
-        iterate="average",
-        tasks_per_round=1,
-        visits=1,
-        diameter=None,
-        init=None,
-        refine="online",
-        refine_learning_rate=0.1,
-        refine_epochs=1,
-        refine_batch_size=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        secure=False,
-        random_state=None,
-    ):
-        take(self, locals())
+    __init__ = with_classes(PublishedMetaInit.__init__)

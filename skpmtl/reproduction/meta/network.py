@@ -7,6 +7,7 @@ import numpy as np
 from ..._runtime.constraints import take
 from ..._runtime.torch_modules import build, import_torch
 from ...base import MTLClassifierMixin, MTLRegressorMixin
+from ..published import with_classes
 from .estimators import PARAMETERS, MetaRounds
 
 __all__ = ["MetaModule", "PublishedMetaNetwork", "PublishedMetaNetworkClassifier"]
@@ -189,40 +190,4 @@ class PublishedMetaNetworkClassifier(MTLClassifierMixin, _NetworkRounds):
     )
     _multiclass, _spreads_labels = True, False
 
-    def __init__(
-        self,
-        module=None,
-        row_loss=None,
-        *,
-        start_seed=0,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        privacy="task-global",
-        curator="trusted",
-        group_size=1,
-        clip_norm=1.0,
-        descent="sgd",
-        inner_steps=10,
-        inner_learning_rate=0.1,
-        batch_size=None,
-        inner_iterate="last",
-        meta_step="reptile",
-        meta_learning_rate=1.0,
-        meta_decay=1.0,
-        iterate="last",
-        tasks_per_round=10,
-        visits=1,
-        diameter=None,
-        init=None,
-        refine="minibatch",
-        refine_learning_rate=0.1,
-        refine_epochs=1,
-        refine_batch_size=None,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        secure=False,
-        random_state=None,
-    ):
-        take(self, locals())
+    __init__ = with_classes(PublishedMetaNetwork.__init__)

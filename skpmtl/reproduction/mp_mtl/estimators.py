@@ -12,7 +12,7 @@ from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
 from ...privacy.report import ALONE, PrivacyReport, silent_report
-from ..published import Published
+from ..published import Published, with_classes
 from .losses import losses_of, own_rates, ridge_models, rows_of
 from .plan import MPMTLPlan, best_allocation, default_delta
 from .rounds import PROJECTIONS, ModelTasks, OwnPart, curator
@@ -364,38 +364,7 @@ class PublishedMPMTLClassifier(MTLClassifierMixin, ModelProtected):
         listed=", classes=[False, True]",
     )
 
-    def __init__(
-        self,
-        penalty="low-rank",
-        *,
-        lam=1.0,
-        epsilon=1.0,
-        delta=None,
-        budgets=None,
-        clip_norm=1.0,
-        n_rounds=20,
-        learning_rate=1.0,
-        accelerated=True,
-        ridge=0.0,
-        allocation="best",
-        mechanism="published",
-        adjacency="replace-one",
-        noise_shift=0.0,
-        start="alone",
-        start_ridge=_START_RIDGE,
-        average=False,
-        project="clipped",
-        all_directions=False,
-        own_penalty=None,
-        own_strength=1.0,
-        l1=0.0,
-        monitor=None,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        random_state=None,
-    ):
-        take(self, locals())
+    __init__ = with_classes(ModelProtected.__init__)
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

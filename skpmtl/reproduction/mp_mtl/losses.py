@@ -7,6 +7,8 @@ depend on the other tasks by a bit.
 import numpy as np
 from scipy.special import expit
 
+from ..published import by_task
+
 __all__ = ["MeanSquares", "MeanLogistic", "losses_of", "rows_of", "own_rates", "ridge_models"]
 
 
@@ -16,15 +18,9 @@ def rows_of(table, signs=False):
     `signs`: targets become -1 and 1 for two classes.
     """
     y = np.asarray(table.y, dtype=float)
-    y = 2.0 * y - 1.0 if signs else y
-    found = {}
-    for k, name in enumerate(table.tasks):
-        part = slice(table.offsets[k], table.offsets[k + 1])
-        X = table.X[part] if table.rows is None else table.X[table.rows[part]]
-        X = X.toarray() if table.is_sparse else X
-        found[name] = np.array(X, dtype=float), y[part]
-    nothing = np.zeros((0, table.n_features)), np.zeros(0)
-    return [found.get(name, nothing) for name in table.everybody]
+    rows = by_task(table, 2.0 * y - 1.0 if signs else y)
+    rows = [(X.toarray(), y) for X, y in rows] if table.is_sparse else rows
+    return [(np.array(X, dtype=float), y) for X, y in rows]
 
 
 class MeanSquares:

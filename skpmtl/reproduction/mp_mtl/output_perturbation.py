@@ -18,6 +18,7 @@ from ...exchange.plan import Plan
 from ...privacy.accounting import gdp_mu, pure_epsilons, record_budget
 from ...privacy.mechanisms import VectorGamma, VectorGaussian, clip_rows, mean_sensitivity
 from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..published import with_classes
 from .estimators import LinearTasks
 from .losses import MeanLogistic
 
@@ -299,24 +300,7 @@ class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
         "two classes.",
     )
 
-    def __init__(
-        self,
-        method="dp-mtrl",
-        *,
-        lam=1.0,
-        alpha=1.0,
-        epsilon=1.0,
-        delta=None,
-        n_rounds=1,
-        output="models",
-        max_task_rows=None,
-        clip_norm=None,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        random_state=None,
-    ):
-        take(self, locals())
+    __init__ = with_classes(OutputNoise.__init__)
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

@@ -14,7 +14,7 @@ from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget, check_positive
 from ...privacy.report import PrivacyReport
-from ..published import Published
+from ..published import Published, with_classes
 from .models import linear_model, tasks_of
 from .outputs import outputs_of
 from .plan import FixedRelation, PMTLPlan
@@ -402,35 +402,7 @@ class PublishedPMTLClassifier(MTLClassifierMixin, LinearRounds):
     )
     _multiclass = True
 
-    def __init__(
-        self,
-        method="algorithm-1",
-        *,
-        lam=1.0,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        clip_norm=1.0,
-        noise_multiplier=None,
-        n_rounds=20,
-        n_sampled=None,
-        local_steps=10,
-        learning_rate=0.1,
-        batch_size=None,
-        task_loss="mean",
-        relation=None,
-        personalization="none",
-        personal_steps=20,
-        personal_lam=None,
-        monitor=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        secure=False,
-        random_state=None,
-    ):
-        take(self, locals())
+    __init__ = with_classes(LinearRounds.__init__)
 
     def _with_targets(self, table):
         return table  # the numbers of the classes

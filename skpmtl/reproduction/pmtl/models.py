@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..published import by_task
+
 __all__ = ["Block", "Task", "linear_model", "tasks_of"]
 
 
@@ -41,13 +43,7 @@ class Block(NamedTuple):
 def tasks_of(table, outputs):
     """All tasks of a table in the order of ``everybody``, those without rows with none."""
     target = outputs.target(np.asarray(table.y), table.n_classes)
-    tasks = {}
-    for k, name in enumerate(table.tasks):
-        part = slice(table.offsets[k], table.offsets[k + 1])
-        X = table.X[part] if table.rows is None else table.X[table.rows[part]]
-        tasks[name] = Task(X, target[part])
-    nothing = Task(table.X[:0], target[:0])
-    return [tasks.get(name, nothing) for name in table.everybody]
+    return [Task(*rows) for rows in by_task(table, target)]
 
 
 class OneByOne:
