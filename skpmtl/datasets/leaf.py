@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from ..tables.ids import listed
-from .characters import Alphabet
 
 __all__ = ["load_leaf"]
 _KEYS = ("users", "num_samples", "user_data")
@@ -21,23 +19,19 @@ _KEYS = ("users", "num_samples", "user_data")
 def load_leaf(
     path: str | PathLike[str],
     *,
-    vectorizer=None,
     vocabulary=None,
     labels=None,
-    characters: str | None = None,
     images: str | PathLike[str] | None = None,
     image_size: int = 84,
 ) -> Bunch:
     """Load federated data that LEAF [1]_ wrote, or that others wrote in its format.
 
     FEMNIST needs a path alone. For StackOverflow give the public lists `vocabulary` and `labels`,
-    for Shakespeare ``characters=skpmtl.datasets.CHARACTERS``, for CelebA ``images=`` the folder of
-    the photographs.
+    for CelebA ``images=`` the folder of the photographs.
 
     Files are read one after the other, so that there is only one copy of the rows besides
     the content of one file. Nothing is learned from the rows: features are the numbers in the
-    file, counts of the words of a vocabulary that is public, positions of characters in a public
-    list, or grey values of images.
+    file, counts of the words of a vocabulary that is public, or values of images.
 
     Parameters
     ----------
@@ -51,24 +45,15 @@ def load_leaf(
 
         where "hierarchies" may be missing. A row is a list of numbers (nested lists are
         flattened), a text (a string, or a list of words), or the name of an image.
-    vectorizer : vectorizer of scikit-learn, default=None
-        Makes the features of texts; words in a list reach it as one string with blanks between
-        them. Only its ``transform`` is called: it has a vocabulary, needs none
-        (``HashingVectorizer``), or was fitted on texts that are public. None takes
-        `vocabulary` and counts words exactly as they stand between blanks.
     vocabulary : iterable or mapping of words, default=None
-        Public list of the words to count, in the order of the columns, or mapping of words to
-        columns; it replaces the one of `vectorizer`. A list made from private texts
-        discloses who used a rare word.
+        Public list of the words to count, exactly as they stand between blanks, in the order of the
+        columns, or mapping of words to columns. A list made from private texts discloses who used
+        a rare word.
     labels : sequence of str, default=None
         Public list of labels, for rows that have several: a list of tags, or a string of tags
         with ``|`` between them. The target is the position of the first of `labels` that is
         among the tags of a row; rows with none of them are left out. None: targets are the
         numbers or strings of the file.
-    characters : str, default=None
-        Public list of characters. Rows are then strings of one length, the target is the
-        character that follows, and both become positions in the list; all other characters have
-        the position ``len(characters)``.
     images : str or path-like, default=None
         Folder of images, which rows name by their paths in it. They become three planes, red,
         green and blue, of `image_size` times `image_size` values from 0 to 1, one after the
@@ -81,7 +66,7 @@ def load_leaf(
     -------
     leaf : :class:`~sklearn.utils.Bunch`
         data : ndarray or CSR matrix of shape (n_samples, n_features), float64
-            Rows, user after user; of images float32, positions of characters uint8.
+            Rows, user after user; of images float32.
         target : ndarray of shape (n_samples,)
             Targets.
         task : ndarray of shape (n_samples,), str
@@ -128,18 +113,12 @@ def load_leaf(
     ([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [1, 0, 0], ['ann', 'ann', 'bob'])
     """
     files = _json_files(path)
-    text = vectorizer is not None or vocabulary is not None
-    if text + (characters is not None) + (images is not None) > 1:
-        raise ValueError("Give one of vocabulary or vectorizer, characters, and images.")
-    alphabet = None if characters is None else Alphabet(characters)
-    if alphabet is not None and labels is not None:
-        raise ValueError("characters= makes targets of the next character: leave labels out.")
-    if text:
-        rows = _TextRows(_words(vectorizer, vocabulary))
-    elif images is not None:
-        rows = _ImageRows(images, image_size)
+    if vocabulary is not None and images is not None:
+        raise ValueError("Give one of vocabulary and images.")
+    if vocabulary is not None:
+        rows = _TextRows(vocabulary)
     else:
-        rows = _NumberRows() if alphabet is None else _CharacterRows(alphabet)
+        rows = _NumberRows() if images is None else _ImageRows(images, image_size)
     rank = None if labels is None else {label: i for i, label in enumerate(labels)}
     users: dict[str, object] = {}
     hierarchies: dict | None = {}
@@ -159,7 +138,7 @@ def load_leaf(
                 left_out += _keep_labelled(user_data[name], rank, _where(file, name))
                 counts[k] = len(user_data[name]["y"])
         for name in names:
-            targets.append(_targets(user_data[name]["y"], _where(file, name), alphabet))
+            targets.append(_targets(user_data[name]["y"], _where(file, name)))
         rows.extend(names, counts, user_data, file)
         sizes += counts
     if not sum(sizes):
@@ -192,19 +171,6 @@ def _json_files(path):
         hint = f" Read its folders one by one: {listed(inner)}." if inner else ""
         raise FileNotFoundError(f"{os.fspath(path)!r} has no *.json.{hint}")
     return files
-
-
-def _words(vectorizer, vocabulary):
-    """The vectorizer to transform with; it is never fitted here."""
-    if vectorizer is None:
-        # Only blanks separate: words such as "c#" stay what they are.
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        vectorizer = CountVectorizer(lowercase=False, token_pattern=r"\S+")
-    if vocabulary is None:
-        return vectorizer
-    words = vocabulary if hasattr(vocabulary, "keys") else list(vocabulary)
-    return clone(vectorizer).set_params(vocabulary=words)
 
 
 def _where(file, name):
@@ -267,11 +233,7 @@ def _keep_labelled(data, rank, where):
     return len(best) - len(data["y"])
 
 
-def _targets(values, where, alphabet=None):
-    if alphabet is not None:
-        if not all(isinstance(value, str) and len(value) == 1 for value in values):
-            raise ValueError(f'{where}: characters= needs a "y" of one character each.')
-        return alphabet("".join(values))
+def _targets(values, where):
     if any(isinstance(value, (list, dict)) for value in values):
         raise ValueError(
             f'{where}: a "y" is a list or an object. For several tags give labels=, the public '
@@ -318,8 +280,8 @@ class _NumberRows:
         """Rows of one user -> array with two dimensions"""
         if rows[0] and _is_text(rows[0]):
             raise ValueError(
-                f"{where}: x is text; give vocabulary=, a public list of words, or characters=; "
-                "for names of images give images=, their folder."
+                f"{where}: x is text; give vocabulary=, a public list of words, or for names of "
+                "images images=, their folder."
             )
         try:
             return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
@@ -329,21 +291,6 @@ class _NumberRows:
 
     def matrix(self):
         return self.X
-
-
-class _CharacterRows(_NumberRows):
-    """Rows of characters: their positions in an `Alphabet`."""
-
-    def __init__(self, alphabet):
-        super().__init__()
-        self.alphabet = alphabet
-
-    def _numbers(self, rows, where):
-        if not all(isinstance(row, str) and row for row in rows):
-            raise ValueError(f"{where}: characters= needs an x of strings.")
-        if len({len(row) for row in rows}) > 1:
-            raise ValueError(f"{where}: an x is longer than another one.")
-        return self.alphabet("".join(rows)).reshape(len(rows), -1)
 
 
 class _ImageRows(_NumberRows):
@@ -386,10 +333,14 @@ class _ImageRows(_NumberRows):
 
 
 class _TextRows:
-    """CSR rows of counts; `vectorizer` is only asked to transform."""
+    """CSR rows of counts of the words of a public vocabulary."""
 
-    def __init__(self, vectorizer):
-        self.vectorizer = vectorizer
+    def __init__(self, vocabulary):
+        # Only blanks separate: words such as "c#" stay what they are.
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        words = vocabulary if hasattr(vocabulary, "keys") else list(vocabulary)
+        self.vectorizer = CountVectorizer(lowercase=False, token_pattern=r"\S+", vocabulary=words)
         self.data, self.indices = np.empty(0), np.empty(0, dtype=np.int32)
         self.indptr = np.zeros(1, dtype=np.int64)
 
@@ -398,9 +349,7 @@ class _TextRows:
         for name in users:
             for row in user_data.pop(name)["x"]:
                 if not _is_text(row):
-                    raise ValueError(
-                        f"{_where(file, name)}: x is not text; leave vocabulary and vectorizer out."
-                    )
+                    raise ValueError(f"{_where(file, name)}: x is not text; leave vocabulary out.")
                 texts.append(row if isinstance(row, str) else " ".join(row))
         if not texts:
             return

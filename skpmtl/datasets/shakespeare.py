@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils import Bunch
 
-from .characters import CHARACTERS, Alphabet
 from .download import fetched
 
+# The alphabet of LEAF's Shakespeare, in its order.
+CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 PLAYS_FILE = "shakespeare.zip"
 PLAYS_URL = (
     "https://raw.githubusercontent.com/nltk/nltk_data/"
@@ -38,9 +39,7 @@ corpus "shakespeare".
 """
 
 
-def load_shakespeare(
-    path: str | PathLike[str], *, length: int = 80, step: int = 1, characters: str = CHARACTERS
-) -> Bunch:
+def load_shakespeare(path: str | PathLike[str], *, length: int = 80, step: int = 1) -> Bunch:
     """Read plays as rows from which the next character of a speaker is predicted.
 
     A row is `length` characters in a row of one speaker, its target the one that follows, as in
@@ -55,15 +54,13 @@ def load_shakespeare(
         Characters of a row.
     step : int, default=1
         Characters from the beginning of a row to that of the next one.
-    characters : str, default=CHARACTERS
-        Public list of characters, whose positions stand for them; all others have the position
-        ``len(characters)``. The default is that of LEAF.
 
     Returns
     -------
     plays : :class:`~sklearn.utils.Bunch`
         data : ndarray of shape (n_samples, length), uint8
-            Positions of characters, speaker after speaker.
+            Positions of characters in ``skpmtl.datasets.CHARACTERS``, speaker after speaker; all
+            others have the position ``len(CHARACTERS)``.
         target : ndarray of shape (n_samples,), uint8
             Position of the next one.
         task : ndarray of shape (n_samples,), str
@@ -72,8 +69,6 @@ def load_shakespeare(
             Speakers with rows, which are those with more than `length` characters.
         plays : dict
             Play of each of them, by speaker: a public mapping for ``clusters=``.
-        characters : str
-            As given.
         DESCR : str
             What is in the corpus, and its terms.
         filenames : list of str
@@ -85,17 +80,16 @@ def load_shakespeare(
         If there is no such file or folder, or no XML in it.
     ValueError
         If a file is no play in this markup or no zip, no speaker has enough characters, or
-        `length`, `step` or `characters` are none.
+        `length` or `step` are none.
     """
     if length < 1 or step < 1:
         raise ValueError(f"length={length!r} and step={step!r} must be 1 or more.")
-    alphabet = Alphabet(characters)
     data, target, sizes, names, plays, files = [], [], [], [], {}, []
     for file, content in _xml_files(Path(path)):
         files.append(file)
         play, speakers = _spoken(file, content)
         for speaker, lines in speakers.items():
-            text = alphabet("\n".join(lines) + "\n")
+            text = _positions("\n".join(lines) + "\n")
             if len(text) <= length:
                 continue
             windows = np.lib.stride_tricks.sliding_window_view(text, length + 1)[::step]
@@ -115,7 +109,6 @@ def load_shakespeare(
         task=np.repeat(names, sizes),
         tasks=names,
         plays=plays,
-        characters=characters,
         DESCR=_PLAYS_DESCR,
         filenames=files,
     )
@@ -127,7 +120,6 @@ def fetch_shakespeare(
     *,
     length=80,
     step=1,
-    characters=CHARACTERS,
 ) -> Bunch:
     """Load Shakespeare's plays from the corpus of the Natural Language Toolkit, downloaded once.
 
@@ -139,7 +131,7 @@ def fetch_shakespeare(
         Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
     download_if_missing : bool, default=True
         False raises an OSError rather than use the network.
-    length, step, characters
+    length, step
         As in :func:`load_shakespeare`.
 
     Returns
@@ -155,7 +147,15 @@ def fetch_shakespeare(
     """
     otherwise = "load_shakespeare(path) reads the corpus that nltk.download('shakespeare') keeps"
     kept = fetched(PLAYS_URL, PLAYS_FILE, PLAYS_SHA256, data_home, download_if_missing, otherwise)
-    return load_shakespeare(kept, length=length, step=step, characters=characters)
+    return load_shakespeare(kept, length=length, step=step)
+
+
+def _positions(text):
+    """Position of every character of a text in the list, uint8; of others, the next one."""
+    places = np.full(128, len(CHARACTERS), np.uint8)
+    places[[ord(character) for character in CHARACTERS]] = np.arange(len(CHARACTERS))
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    return places[np.minimum(codes, 127)]  # 127 is not in the list
 
 
 def _xml_files(path):

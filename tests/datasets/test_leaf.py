@@ -5,10 +5,7 @@ import json
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
-from skpmtl.datasets import CHARACTERS
 from skpmtl.datasets.leaf import load_leaf
 
 
@@ -104,25 +101,6 @@ def test_words_are_counted_as_they_stand(posts):
     assert few.tasks.tolist() == ["ann"] and few.data.shape == (1, 3)
 
 
-def test_a_vectorizer_is_never_fitted(posts):
-    labels = ["python", "r", "c#", "list"]
-    given = CountVectorizer(binary=True, vocabulary=["nothing"])
-    leaf = load_leaf(posts, vectorizer=given, vocabulary=["list", "sort"], labels=labels)
-    np.testing.assert_array_equal(leaf.data.toarray(), [[1, 1], [0, 0], [1, 0], [0, 1]])
-    assert not hasattr(given, "vocabulary_") and given.vocabulary == ["nothing"]
-    with pytest.raises(NotFittedError):
-        load_leaf(posts, vectorizer=CountVectorizer(), labels=labels)
-    with pytest.raises(NotFittedError):  # frequencies would come from private texts
-        load_leaf(posts, vectorizer=TfidfVectorizer(), vocabulary=VOCABULARY, labels=labels)
-    public = TfidfVectorizer().fit(["sort a list", "a list"])
-    idf = public.idf_.copy()
-    leaf = load_leaf(posts, vectorizer=public, labels=labels)
-    assert leaf.data.shape == (4, 2) and leaf.data.nnz == 4
-    np.testing.assert_array_equal(public.idf_, idf)
-    hashed = load_leaf(posts, vectorizer=HashingVectorizer(n_features=8), labels=labels)
-    assert hashed.data.shape == (4, 8)
-
-
 def fault(**change):
     content = {
         "users": ["a", "b"],
@@ -179,33 +157,3 @@ def test_faults_between_files_and_arguments(tmp_path, posts):
         load_leaf(tmp_path / "other" / "0.json", labels=["p"])
     with pytest.raises(ValueError, match="no rows with one of the 1 labels"):
         load_leaf(posts, vocabulary=VOCABULARY, labels=["fortran"])
-
-
-def test_next_characters_are_positions(tmp_path):
-    """LEAF's Shakespeare: x a string, y the character that follows."""
-    users = {"a": (["to be", "or no"], ["!", "t"]), "b": (["Nay, "], ["\u00e9"])}
-    write(tmp_path / "0.json", users)
-    leaf = load_leaf(tmp_path, characters=CHARACTERS)
-    assert leaf.data.shape == (3, 5) and leaf.data.dtype == leaf.target.dtype == np.uint8
-    letters = [*CHARACTERS, None]
-    spelled = ["".join(letters[code] for code in row) for row in leaf.data]
-    assert spelled == ["to be", "or no", "Nay, "]
-    assert [letters[code] for code in leaf.target] == ["!", "t", None]
-    few = load_leaf(tmp_path, characters="ob ")
-    np.testing.assert_array_equal(few.data[0], [3, 0, 2, 1, 3])
-    for change, message in (
-        ({"a": (["to", "bee"], ["!", "t"])}, "'a': an x is longer than another"),
-        ({"a": (["to", "be"], ["!", "t!"])}, "'a': characters= needs a \"y\" of one character"),
-        ({"a": (["to", ["be"]], ["!", "t"])}, "'a': characters= needs an x of strings"),
-        ({"a": (["to"], ["!"]), "b": (["bee"], ["!"])}, "'b': rows of length 3, .* 2"),
-    ):
-        write(tmp_path / "0.json", change)
-        with pytest.raises(ValueError, match=message):
-            load_leaf(tmp_path, characters=CHARACTERS)
-    for given, message in (("", "1 to 255"), (["a"], "1 to 255"), ("aba", "twice")):
-        with pytest.raises(ValueError, match=message):
-            load_leaf(tmp_path, characters=given)
-    with pytest.raises(ValueError, match="one of vocabulary"):
-        load_leaf(tmp_path, characters="ab", vocabulary=["a"])
-    with pytest.raises(ValueError, match="leave labels out"):
-        load_leaf(tmp_path, characters="ab", labels=["a"])

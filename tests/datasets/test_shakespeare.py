@@ -61,6 +61,10 @@ def test_rows_are_what_speakers_say(corpus, tmp_path):
     np.testing.assert_array_equal(load_shakespeare(tmp_path / "folder", length=5).data, plays.data)
 
 
+def test_characters_outside_the_list_are_one_more():
+    assert module._positions("\n}\u00e9\x7f").tolist() == [0, 79, 80, 80] and len(CHARACTERS) == 80
+
+
 def test_what_is_no_play_is_named(tmp_path, corpus):
     with pytest.raises(FileNotFoundError, match="gone.* is neither"):
         load_shakespeare(tmp_path / "gone")
