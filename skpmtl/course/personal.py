@@ -23,7 +23,7 @@ from ..task.scales import Summaries, own_scales, own_units
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
 NEAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
-HULL = 2.0  # units about its level that a task's predictions may always take
+HULL = 2.0  # units about its level, and about that of all, that predictions may always take
 # Variance of log2 of a scale that halves the reach of rows beyond a task's own: with its own alone
 # errors of 20 random tables were 1.10 to 1.14 times as large, the worst 3.6.
 DISTRUST = 1.0
@@ -335,12 +335,13 @@ class TaskModels:
             high = np.maximum(np.abs(low), np.abs(high))
             low = -high
         wider = (high - low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
-        # Rows of a task may be few; what all of them share is known from all tasks.
-        slopes = self.around(model, model.centre)[1]
+        # Rows of a task may be few, and far from those of others; what all share is known from all.
+        level, slopes = self.around(model, model.centre)
         shared = np.exp(model.log_components[2]) * np.linalg.norm(slopes, axis=-1)
         hull = HULL * np.hypot(1.0, shared) * self.unit * model.has_place
-        low = np.minimum(low - wider, at_mean - hull)
-        high = np.maximum(high + wider, at_mean + hull)
+        pooled = model.middle + self.unit * level if model.has_place else at_mean
+        low = np.minimum(low - wider, np.minimum(at_mean, pooled) - hull)
+        high = np.maximum(high + wider, np.maximum(at_mean, pooled) + hull)
         return reach_and_range(self, model, low, high)
 
 

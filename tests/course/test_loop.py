@@ -244,14 +244,16 @@ def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
 
 
 def test_large_shared_slopes_reach_beyond_own_ranges():
-    """Slopes that explain .96 of the variance, of tasks of one row."""
+    """Slopes that explain .96 of the variance, of tasks of one row; that of one is far away."""
     rng, m = np.random.default_rng(0), 400
     task = np.repeat(np.arange(m), 6)
     X = rng.normal(size=(len(task), 4))
     y = X @ [3.0, -4.0, 5.0, 1.0] + rng.normal(size=m)[task] + rng.normal(size=len(task))
+    X[0], y[0] = [6.0, -6.0, 6.0, 6.0], 78.0
     fit = np.tile(np.arange(6) < 1, m)
     est = PrivateMTL(epsilon=None).fit(X[fit], y[fit], task=task[fit])
     assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
+    assert abs(est.predict(np.zeros((1, 4)), task=[0])[0]) < 20.0
 
 
 @pytest.mark.parametrize("of_rows", [True, False])
