@@ -165,9 +165,9 @@ def table3(quick, repeats):
     rows, curves = [], []
     names = [*DATA][:: 2 if quick else 1]
 
-    def add(draws, label, groups, method, paper, constants, **settings):
+    def add(draws, label, heads, method, paper, constants, **settings):
         found = repeated(draws, method, **settings, **constants)
-        about = line("data, heads, method", label, groups, method)
+        about = line("data, heads, method", label, heads, method)
         end = *mean_sd(found[:, -1]), paper, said(constants), repeats
         rows.append(about | line("accuracy, sd, paper, constants, draws", *end))
         curves.append(about | at_rounds(found))
