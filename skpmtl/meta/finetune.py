@@ -43,13 +43,8 @@ _ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they ar
 class KnownModel:
     """A prior of the models of tasks.
 
-    Attributes
-    ----------
-    models : ndarray (n_outputs, size) or (n_tasks, n_outputs, size)
-        Its mean, the intercept last.
-    error : float
-        Squared error of its scores that is expected, over that of 0.
-    log_weight : float
+    `models`, ndarray (n_outputs, size) or (n_tasks, n_outputs, size): its mean, the intercept last.
+    `error`: squared error of its scores that is expected, over that of 0. `log_weight`: float.
     """
 
     models: np.ndarray
@@ -62,21 +57,13 @@ def fine_tuned(rows, known, *, spread=False):
 
     A task whose rows overflow stays at the first of `known`, in silence.
 
-    Parameters
-    ----------
-    rows : skpmtl.meta.steps.RoundRows
-    known : list of KnownModel
-        Of scaled features, as what is returned.
-    spread : bool, default=False
-        Whether covariances are asked for.
+    `rows`: skpmtl.meta.steps.RoundRows. `known`: of scaled features, as what is returned. `spread`,
+    bool, default=False: whether covariances are asked for.
 
-    Returns
-    -------
-    models : ndarray (n_tasks, n_outputs, size)
-    covariance : ndarray (n_tasks, n_outputs, d + 1, d + 1) or None
-        Intercept last, zeros without one; infinite where rows overflow.
-    noise : ndarray (2, n_tasks) or None
-        Of real targets: variance of the noise of a row, and its degrees of freedom.
+    -> `models`, ndarray (n_tasks, n_outputs, size); `covariance`, ndarray (n_tasks, n_outputs, d +
+    1, d + 1) or None: Intercept last, zeros without one; infinite where rows overflow; `noise`,
+    ndarray (2, n_tasks) or None: of real targets: variance of the noise of a row, and its degrees
+    of freedom.
     """
     table = rows.table
     kind, m, d = ClassTasks if table.n_classes else TargetTasks, table.n_tasks, table.n_features
@@ -117,19 +104,11 @@ class TasksInUnits:
     With z = x / (columns length) - shift the score of a row is unit (l + z' v), so that l is the
     level near the mean row. `columns` are the task's own scales of columns.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of rows in float64, each once.
-    fit_intercept : bool
-    reduced : bool
-        Whether rows may be written in a basis of their own where they are few: nothing that is
-        orthogonal to all rows of a task changes in its model.
+    `table`: of rows in float64, each once. `fit_intercept`: bool. `reduced`: whether rows may be
+    written in a basis of their own where they are few: nothing that is orthogonal to all rows of a
+    task changes in its model.
 
-    Attributes
-    ----------
-    good : ndarray (n,) of bool
-        Tasks whose numbers do not overflow; others have rows of zeros.
+    `good`, ndarray (n,) of bool: tasks whose numbers do not overflow; others have rows of zeros.
     """
 
     def __init__(self, table, fit_intercept, reduced):

@@ -52,12 +52,8 @@ _PER_TASK = (
 class MetaPlan(Plan):
     """Public settings and noise of one fit.
 
-    Parameters
-    ----------
-    est : estimator
-        With `max_rows_per_unit` and privacy="task-global" the records belong to persons.
-    population : Population
-        With the `sizes` of all tasks, which are not read with privacy="local".
+    `est`: with `max_rows_per_unit` and privacy="task-global" the records belong to persons.
+    `population`: with the `sizes` of all tasks, which are not read with privacy="local".
 
     Attributes
     ----------

@@ -68,21 +68,12 @@ class PiecewiseGaussian(VectorGaussian):
 class NetworkPlan(Plan):
     """Noise of the rounds of one fit. Reads public numbers only.
 
-    Parameters
-    ----------
-    est : estimator
-    n_tasks : int
-    size : int
-        Numbers in all shared networks together.
-    groups : ndarray
-        Public number of tasks of every shared network. With a relation of r columns, r times
-        n_tasks / r.
-    relation : Relation or None
+    `est`: estimator. `n_tasks`: int. `size`: numbers in all shared networks together. `groups`:
+    public number of tasks of every shared network. With a relation of r columns, r times n_tasks /
+    r. `relation`: Relation or None.
 
-    Attributes
-    ----------
-    noise_multiplier : float or None
-        Standard deviation of the noise on the sum of the updates over the bound; None: no noise.
+    `noise_multiplier`, float or None: standard deviation of the noise on the sum of the updates
+    over the bound; None: no noise.
     """
 
     own_assumptions = (

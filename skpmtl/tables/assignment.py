@@ -21,11 +21,8 @@ __all__ = ["deal", "draw_seed", "hold_out", "random_words", "shuffled"]
 def draw_seed(random_state):
     """Seed of the functions below, an int.
 
-    Parameters
-    ----------
-    random_state : int, RandomState instance or None
-        An integer is the seed itself, a generator draws one, and None takes one from the operating
-        system.
+    `random_state`, int, RandomState instance or None: an integer is the seed itself, a generator
+    draws one, and None takes one from the operating system.
 
     Raises
     ------
@@ -46,19 +43,11 @@ def random_words(seed, purpose, tasks, sizes=None):
     The words of a task are the first of SHAKE128 (FIPS 202) of seed, purpose and id. A number and
     its text are the same id, as in a CSV file.
 
-    Parameters
-    ----------
-    seed : int
-    purpose : str
-        What the words decide; two purposes have independent words.
-    tasks : ndarray of shape (m,)
-        Ids, as `encode_ids` returns them.
-    sizes : ndarray of int of shape (m,), default=None
-        Number of words of each task; None: one.
+    `seed`: int. `purpose`: what the words decide; two purposes have independent words. `tasks`,
+    ndarray of shape (m,): ids, as `encode_ids` returns them. `sizes`, ndarray of int of shape (m,),
+    default=None: number of words of each task; None: one.
 
-    Returns
-    -------
-    words : ndarray of uint64 of shape (sizes.sum(),)
+    -> `words`, ndarray of uint64 of shape (sizes.sum(),)
     """
     ids = np.asarray(tasks).tolist()
     counts = [1] * len(ids) if sizes is None else np.asarray(sizes).tolist()
@@ -84,18 +73,10 @@ def _places(sizes):
 def shuffled(codes, tasks, seed, purpose="order"):
     """Rows sorted by task, in random order within each task.
 
-    Parameters
-    ----------
-    codes : ndarray of int of shape (n,)
-        Position in `tasks` of the task of each row.
-    tasks : ndarray of shape (m,)
-    seed : int
-    purpose : str, default="order"
-        See `random_words`.
+    `codes`, ndarray of int of shape (n,): position in `tasks` of the task of each row. `tasks`:
+    ndarray of shape (m,). `seed`: int. `purpose`, str, default="order": see `random_words`.
 
-    Returns
-    -------
-    rows : ndarray of int of shape (n,)
+    -> `rows`, ndarray of int of shape (n,)
     """
     rows, sizes = _by_task(codes, len(tasks))
     words = random_words(seed, purpose, tasks, sizes)
@@ -120,10 +101,8 @@ def deal(codes, tasks, n_splits, *, labels=None, seed=0, shuffle=False):
     shuffle : bool, default=False
         Whether a task deals its rows in random order.
 
-    Returns
-    -------
-    fold : ndarray of int of shape (n,)
-        Each fold has floor(k / n_splits) or ceil(k / n_splits) of the k rows of a task.
+    -> `fold`, ndarray of int of shape (n,): each fold has floor(k / n_splits) or ceil(k / n_splits)
+    of the k rows of a task.
     """
     rows, sizes = _by_task(codes, len(tasks))
     if shuffle:
@@ -146,18 +125,10 @@ def hold_out(codes, tasks, share, seed):
     up for a random part of the tasks, so that the expected share is exact for tasks of any size.
     Each task keeps at least one row.
 
-    Parameters
-    ----------
-    codes : ndarray of int of shape (n,)
-        Position in `tasks` of the task of each row.
-    tasks : ndarray of shape (m,)
-    share : float
-        Between 0 and 1.
-    seed : int
+    `codes`, ndarray of int of shape (n,): position in `tasks` of the task of each row. `tasks`:
+    ndarray of shape (m,). `share`: Between 0 and 1. `seed`: int.
 
-    Returns
-    -------
-    held : ndarray of bool of shape (n,)
+    -> `held`, ndarray of bool of shape (n,)
     """
     rows, sizes = shuffled(codes, tasks, seed), np.bincount(codes, minlength=len(tasks))
     up = (random_words(seed, "rounding", tasks) >> np.uint64(11)) * 2.0**-53

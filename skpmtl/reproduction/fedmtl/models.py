@@ -8,17 +8,9 @@ __all__ = ["Perceptron"]
 class Perceptron:
     """Rectified hidden layers that the tasks share, and a linear layer for each task.
 
-    Parameters
-    ----------
-    n_features : int
-    hidden : tuple of int
-        Widths of the shared layers.
-    outputs : Attributes or Categories
+    `n_features`: int. `hidden`: Widths of the shared layers. `outputs`: Attributes or Categories.
 
-    Attributes
-    ----------
-    n_shared, head_size : int
-        ds and dt of the paper.
+    `n_shared`, `head_size`: ds and dt of the paper.
     """
 
     def __init__(self, n_features, hidden, outputs):

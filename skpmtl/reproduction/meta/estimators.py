@@ -27,13 +27,8 @@ _COUNT = [Interval(Integral, 1, None, closed="left")]
 class PublishedInit:
     """What a fit publishes.
 
-    Attributes
-    ----------
-    init : ndarray (size,)
-        The initialisation.
-    path : ndarray (n_rounds + 1, size)
-        phi_1 and the result of every round.
-    report : PrivacyReport
+    `init`, ndarray (size,): the initialisation. `path`, ndarray (n_rounds + 1, size): phi_1 and the
+    result of every round. `report`: PrivacyReport.
     """
 
     init: np.ndarray

@@ -30,13 +30,8 @@ _DIVERGED = (
 class MPMTLReleases:
     """What a fit publishes.
 
-    Attributes
-    ----------
-    moments : list of ndarray (d, d)
-        Noisy second moments, one a round.
-    projections : list of ndarray (d, d)
-        M of every round, which follow from them.
-    report : PrivacyReport
+    `moments`, list of ndarray (d, d): Noisy second moments, one a round. `projections`, list of
+    ndarray (d, d): M of every round, which follow from them. `report`: PrivacyReport.
     """
 
     moments: list

@@ -31,14 +31,9 @@ class BiasedMeanWarning(UserWarning):
 class PMTLReleases:
     """What a fit publishes.
 
-    Attributes
-    ----------
-    shared : ndarray (size,)
-        w~ after the last round; (m, size), the models of all tasks, with
-        ``method="concatenated"``; None where nothing is released.
-    lengths : list of float
-        Of the released updates.
-    report : PrivacyReport
+    `shared`, ndarray (size,): w~ after the last round; (m, size), the models of all tasks, with
+    ``method="concatenated"``; None where nothing is released. `lengths`: of the released updates.
+    `report`: PrivacyReport.
     """
 
     shared: np.ndarray | None
