@@ -83,8 +83,8 @@ PROGRAM = """
 import faulthandler, sys, warnings
 warnings.simplefilter("ignore")
 from tests.contract import test_input_faults as t
-for name, make in t.DAMAGED.items():
-    for place, use in t.uses(make()).items():
+for i, (name, make) in enumerate(t.DAMAGED.items()):
+    for place, use in list(t.uses(make()).items())[i % 6 :: 6]:  # each place meets three of them
         try:
             use()
         except (TypeError, ValueError) as error:

@@ -304,3 +304,5 @@ def test_noise_of_the_same_bytes_is_the_same_whatever_the_sum_is():
     first = drawn(values[0])
     assert not noise_checks.unlike(first, drawn(values[1]))
     assert noise_checks.unlike(first, drawn(values[1], 1.0 + 1e-4))
+    far = np.full(30, 1e4)  # equal sums leave no room, however large they are
+    assert noise_checks.unlike(drawn(far), drawn(far, 1.0 + 1e-4))

@@ -461,4 +461,5 @@ def test_a_scorer_that_never_works_is_an_error(data, scoring):
         label[np.arange(len(y)) % 20 < 4] = ["high", "high", "low", "low"] * M
     estimator = model(tasks=range(M))
     with pytest.raises(ValueError, match="cannot score right predictions of made-up targets"):
-        search(estimator, scoring=scoring, score_range=(-1, 1)).fit(X, label, task=task)
+        model = search(estimator, n_trials=1, scoring=scoring, score_range=(-1, 1))
+        model.fit(X, label, task=task)
