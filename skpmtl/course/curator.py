@@ -36,14 +36,7 @@ from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
-from .shapes import (
-    by_chance,
-    falling,
-    path_of_shapes,
-    read_centres,
-    read_scales,
-    softened,
-)
+from .shapes import by_chance, falling, path_of_shapes, read_centres, read_scales, softened
 
 N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
 # Root mean squares of what is not clipped: octaves of scales at first, and later; the latter of
