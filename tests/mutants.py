@@ -7,9 +7,9 @@ Texts, type hints, decorators, logging, what is raised, ``strict=``, compiled lo
 (numbers below 1e-6) are not changed.
 
 Each mutant is imported by a fork of this process, from memory, so that compiled loops are those on
-the disk. It gets no more than --each seconds of tests: those of its own folder, and of these first
-the files that have its name; then those of `OTHERS`. Tests that start programs of their own see no
-mutant there.
+the disk. It gets no more than --each seconds of tests, half of them those of its own folder, and of
+these first the files that have its name; the others are those of `OTHERS`. Tests that start
+programs of their own see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -25,6 +25,7 @@ import resource
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -41,7 +42,7 @@ FILES = [
     for place in ("privacy/*", "exchange/*", "course/*", "task/*", "meta/curator", "meta/plan")
     for path in sorted(ROOT.glob(f"skpmtl/{place}.py"))
 ]
-OTHERS = "contract course meta model_protected search shards federated".split()
+OTHERS = "contract course meta search shards".split()
 # What tests import and the package has no part in, so that forks need not.
 LIBRARIES = "numba pandas polars sklearn.model_selection matplotlib.pyplot".split()
 
@@ -73,12 +74,23 @@ class Mutant(NamedTuple):
 
     file: str
     line: int
-    end: int
     text: str
     old: str
     new: str
-    original: str
-    source: str
+    whole: bytes  # of the file, of which `part` is changed
+    part: slice
+    within: str
+
+    @property
+    def source(self):
+        before, after = self.whole[: self.part.start], self.whole[self.part.stop :]
+        return (before + self.within.encode() + after).decode()
+
+    def compiles(self):
+        try:
+            return bool(compile(self.source, self.file, "exec"))
+        except SyntaxError:  # a pattern, a break outside of a loop
+            return False
 
     @property
     def key(self):
@@ -166,19 +178,15 @@ def mutants(file, source, only=None):
             if only is not None and not {line, line.partition(" = ")[0]} & only:
                 continue
             text = ast.unparse(new)
-            begin = starts[place.lineno - 1] + place.col_offset
-            end = starts[place.end_lineno - 1] + place.end_col_offset
-            lost = "\n" * (
-                place.end_lineno - place.lineno
-            )  # compiled loops are found by their line
+            part = slice(
+                starts[place.lineno - 1] + place.col_offset,
+                starts[place.end_lineno - 1] + place.end_col_offset,
+            )
+            # Compiled loops are found by their line.
+            lost = "\n" * (place.end_lineno - place.lineno)
             within = text + lost if isinstance(place, ast.stmt) else f"({text}{lost})"
-            changed = (whole[:begin] + within.encode() + whole[end:]).decode()
-            try:
-                compile(changed, file, "exec")
-            except SyntaxError:  # a pattern, a break outside of a loop
-                continue
-            at = file, place.lineno, place.end_lineno, line
-            found.append(Mutant(*at, ast.unparse(place), text, source, changed))
+            old = ast.unparse(place)
+            found.append(Mutant(file, place.lineno, line, old, text, whole, part, within))
     return found
 
 
@@ -210,10 +218,21 @@ class Planted(SourceFileLoader):
 
 
 class Limit:
-    """Plugin of pytest: ends after so many seconds, and keeps what failed."""
+    """Plugin of pytest: ends after so many seconds, and keeps what failed.
+
+    First there is one case of each test, then a second one, ...
+    """
 
     def __init__(self, seconds):
         self.end, self.failed = time.process_time() + seconds, ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        seen, turns = Counter(), {}
+        for item in items:
+            test = item.nodeid.partition("[")[0]
+            turns[item], seen[test] = seen[test], seen[test] + 1
+        items.sort(key=turns.get)
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
@@ -261,7 +280,10 @@ class Forks:
         while (drawn and time.monotonic() < end) or running:
             while drawn and len(running) < processes and time.monotonic() < end:
                 mutant = drawn.pop()
-                running[self.fork(tests_of(mutant.file), mutant)] = mutant
+                if mutant.compiles():
+                    running[self.fork(tests_of(mutant.file), mutant)] = mutant
+            if not running:
+                continue
             child, status = os.wait()
             mutant = running.pop(child)
             if not self.judge(mutant, self.outcome(child, status)):
@@ -283,12 +305,13 @@ class Forks:
             if mutant is not None:
                 sys.meta_path.insert(0, Planted(mutant))
             left_out = [f"--deselect={test}" for test in self.broken]
-            limit = Limit(self.each)
             for tests in filter(None, parts):
-                if not limit.failed and time.process_time() < limit.end:
-                    given = ["-x", "-p", "no:xdist", "-p", "no:cacheprovider", *map(str, tests)]
-                    pytest.main([*given, *left_out], plugins=[limit])
-            os.write(writing, limit.failed.encode())
+                given = ["-x", "-p", "no:xdist", "-p", "no:cacheprovider", *map(str, tests)]
+                limit = Limit(self.each / len(parts))
+                pytest.main([*given, *left_out], plugins=[limit])
+                if limit.failed:
+                    os.write(writing, limit.failed.encode())
+                    break
         except BaseException as error:
             os.write(writing, f"! {error!r}"[:500].encode())
         os._exit(0)
