@@ -113,8 +113,8 @@ def read_scales(found, noise):
 
 
 def read_centres(found, noise):
-    """Centres of columns in their scales, from means over tasks. -> (d,)"""
-    return shrunk(found, noise, _CENTRES)[0]
+    """Centres of columns in their scales, from means over tasks. -> (d,), variance of one"""
+    return shrunk(found, noise, _CENTRES)
 
 
 def falling(differences):
