@@ -12,7 +12,7 @@ GOLDEN = (5**0.5 - 1) / 2
 # Two workers begin with a half of the cases each. Most loops are compiled in the first half, and
 # fits at the beginning of the second need few: what one has compiled, the other finds on the disk.
 EARLY = "contract course solvers mixed_models meta kernels".split()
-MIDDLE = "fedmtl reproduction tables exchange federated datasets networks".split()
+MIDDLE = "fedmtl reproduction tables datasets privacy networks exchange federated".split()
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
