@@ -34,7 +34,7 @@ SMALLEST_SET = 32  # features of the first working set
 #   20 tasks x 50 x 2,000:  .10 .10 .10 .17 .19 / .21 .22 .26 .25 .24 / .35 .33 .29 .29 .27
 _SUBSPACE = 8
 _INSIDE = 1e-8  # part of a direction that is rounding; 1e-4 to 1e-12 took the same time on these
-_EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
+_EVEN = 0.025  # share at which the step of splitting is the mean curvature, see `resolvents`
 _CYCLES = 1000  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
@@ -506,13 +506,16 @@ class _Splitting:
     def run(self, start, tol, max_iter, patience, far):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
-        _, V = loss.evaluate(W)
+        value, V = loss.evaluate(W)
+        monitor = _Monitor(tol, max_iter, patience, far, 6)
+        if W.any():  # nothing to certify at zero
+            at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
+            if monitor.ends(0, at):
+                return monitor.solution(W, 0, at)
         if not loss.quadratic:  # where the first step is not a gradient step, which may go too far
             V *= min(1.0, alpha / penalty.dual_levels(V).max(initial=alpha))
         S = W + V / self.rho  # a fixed point when W is the solution
-        first = 0 if W.any() else 6  # nothing to certify at zero
         history = _history(loss, self.lean)
-        monitor = _Monitor(tol, max_iter, patience, far, first)
         n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
         objective, recent = np.inf, deque([np.inf], MEMORY)
         renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
