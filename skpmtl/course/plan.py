@@ -174,8 +174,9 @@ class HierarchicalPlan(Plan):
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)
-        share = COLUMNS * (1 + (EQUAL in self.structures))
-        return share if clear and self.share_of_place() < 1.0 else 0.0
+        if EQUAL in self.structures:  # columns are for steps alone
+            return 2.0 * COLUMNS if clear and self.row(n_present) == EQUAL else 0.0
+        return COLUMNS if clear and self.share_of_place() < 1.0 else 0.0
 
     def columns(self, n_present):
         """What is asked of columns, in order, and its part of `share_of_columns`."""

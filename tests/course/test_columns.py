@@ -5,9 +5,12 @@ import pytest
 
 from skpmtl import PrivateMTL
 from skpmtl.course import queries
+from skpmtl.course.curator import Loop
 from skpmtl.course.personal import TaskModels
+from skpmtl.course.plan import EQUAL, HierarchicalPlan
 from skpmtl.course.shapes import read_scales
 from skpmtl.tables.forms import read_training
+from tests.helpers.sites import drive
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
 
@@ -30,6 +33,15 @@ def test_no_column_takes_the_ball_of_the_others():
         tasks = TaskModels(read_training(PrivateMTL(), X + [far, 0.0, 0.0, 0.0], y, task)[0])
         sent.append(question.bounded(question.answer(tasks, None)))
     assert (np.abs(sent[1][:, 1:]) > 0.75 * np.abs(sent[0][:, 1:])).all()
+
+
+def test_answers_are_cut_at_what_is_unknown_of_equal_slopes():
+    """Where answers say that columns are as they seemed, the later ones at a scale and a bit."""
+    plan = HierarchicalPlan(10.0, 1e-5, "replace-one", 3000, 4, loss="poisson")
+    plan.structures = (EQUAL,)
+    _, asked, _ = drive(Loop(plan).find_columns(0.1), lambda *query: np.zeros(4))
+    first, *_, last = (query.public["reach"] for query in asked)
+    assert first > 3.0 and 1.0 <= last < 1.2
 
 
 @pytest.mark.parametrize(("unit", "origin"), [(1e6, 0.0), (50.0, 0.0), (1e5, 1500.0)])
