@@ -120,6 +120,15 @@ def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation=
     return _averages(weights, uploads.shared), uploads.by_client(new_heads), similarity
 
 
+def directions_of(heads):
+    """Unit vectors of heads (R, D); of those of zeros zeros, with the cosine 0 with everything."""
+    # Scaled by the largest entry first, so that squares neither overflow nor vanish.
+    largest = np.abs(heads).max(axis=1, keepdims=True)
+    unit = heads / np.where(largest > 0, largest, 1.0)
+    norm = np.linalg.norm(unit, axis=1, keepdims=True)
+    return unit / np.where(norm > 0, norm, 1.0)
+
+
 def _averages(weights, values):
     return (weights / weights.sum(axis=1, keepdims=True)) @ values
 
@@ -232,11 +241,7 @@ class _Uploads:
 
     def cosines(self):
         """Eq. 4 for all pairs of heads, (R, R)."""
-        # Scaled by the largest entry first, so that squares neither overflow nor vanish.
-        largest = np.abs(self.vectors).max(axis=1, keepdims=True)
-        unit = self.vectors / np.where(largest > 0, largest, 1.0)
-        norm = np.linalg.norm(unit, axis=1, keepdims=True)
-        unit /= np.where(norm > 0, norm, 1.0)
+        unit = directions_of(self.vectors)
         cosines = unit @ unit.T
         cosines[self.lengths[:, None] != self.lengths] = 0.0
         np.fill_diagonal(cosines, 1.0)  # also for a head of zeros: it stays a part of its mean

@@ -6,18 +6,7 @@ import numpy as np
 
 from .aggregation import _Uploads
 
-__all__ = ["Padded", "directions_of"]
-
-
-def directions_of(heads):
-    """Unit vectors of heads (R, D), which clients make themselves: servers need no roots then.
-
-    Heads of zeros, such as those that are added to hide how many there are, stay zero and have the
-    cosine 0 with everything.
-    """
-    unit = heads / np.where(heads.any(axis=1), np.abs(heads).max(axis=1), 1.0)[:, None]
-    norm = np.linalg.norm(unit, axis=1, keepdims=True)
-    return unit / np.where(norm > 0, norm, 1.0)
+__all__ = ["Padded"]
 
 
 class Padded:

@@ -33,6 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .aggregation import directions_of
 from .mpc.job import (
     LARGEST,
     NOISE,
@@ -48,7 +49,7 @@ from .mpc.job import (
 from .mpc.protocol import Link
 from .mpc.ring import LENGTH, Stream
 from .mpc.server import LOST
-from .padded import Padded, directions_of
+from .padded import Padded
 
 __all__ = ["Job", "SecureServers", "collect_answer", "split_upload"]
 
@@ -316,7 +317,7 @@ def _numbers(job, heads, tasks, size, threshold):
     labels = np.zeros((job.max_heads, job.n_tasks))
     labels[np.arange(len(tasks)), tasks] = 1.0
     values = {
-        "directions": (directions_of(rows), SCORE),
+        "directions": (directions_of(rows), SCORE),  # by clients: servers need no roots then
         "heads": (rows, VALUE),
         "labels": (labels, 0),
         "size": (size / job.max_size, SIZE),
