@@ -1,1 +1,1 @@
-"""Measurements: ``python -m benchmarks.run peers``."""
+"""Measurements; README.rst has their commands."""

@@ -23,6 +23,8 @@ __all__ = [
     "git",
     "in_own_process",
     "one_thread",
+    "store",
+    "stored",
     "write_measured",
     "write_rows",
 ]
@@ -80,12 +82,27 @@ def write_rows(rows, fields, output=None):
         sys.stdout.flush()
         done.append(row)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(done)
+        store(output, done, fields)
     return done
+
+
+def store(path, rows, fields):
+    """Replace a CSV file; a row may have more than the fields."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(path)
+
+
+def stored(path, key):
+    """Rows of a CSV file, if there is one, by ``key(row)``."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {key(row): row for row in csv.DictReader(file)}
 
 
 @contextmanager

@@ -10,7 +10,6 @@ every file. A command that fails, for want of an extra or of data, is named at t
 stays as it is.
 """
 
-import csv
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from skpmtl import __version__
 
 from .asv.speed.tables import cpu_seconds
-from .command import ROOT, command_line, git
+from .command import ROOT, command_line, git, store, stored
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
@@ -48,28 +47,13 @@ COMMANDS = {
 }
 
 
-def read(path):
-    """-> dict: file -> row of the list of commits"""
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {row["file"]: row for row in csv.DictReader(file)}
-
-
-def write(path, rows):
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows[name] for name in sorted(rows))
-
-
 def main(arguments=None):
     parser = command_line("reproduce", __doc__)
     parser.add_argument("--only", default="", help="text of commands")
     parser.add_argument("--again", action="store_true", help="run also what this release has")
     options = parser.parse_args(arguments)
     path = ROOT / RESULTS / "commits.csv"
-    rows = read(path)
+    rows = stored(path, lambda row: row["file"])
     failed = []
     for command, file in COMMANDS.items():
         if options.only not in command:
@@ -87,7 +71,7 @@ def main(arguments=None):
             continue
         about = command, __version__, name, time.strftime("%Y-%m-%d"), round(cpu_seconds() - start)
         rows[file] = dict(zip(FIELDS, (file, *about), strict=True))
-        write(path, rows)
+        store(path, [rows[name] for name in sorted(rows)], FIELDS)
     if failed:
         print("Failed:", *failed, sep="\n  ")
     return 1 if failed else 0

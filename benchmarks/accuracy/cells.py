@@ -7,7 +7,6 @@ nothing.
 """
 
 import ast
-import csv
 import hashlib
 import time
 import warnings
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.asv.speed.tables import public
 
-from ..command import RESULTS, command_line, git, one_thread
+from ..command import RESULTS, command_line, git, one_thread, store, stored
 from .features import FEATURES
 from .sources import SOURCES, Unavailable, load
 
@@ -81,27 +80,6 @@ def loaded(text, folder=None):
             print(f"{name} is left out: no --folder holds it.")
 
 
-def read(path):
-    """-> dict: (table, estimator, epsilon, split) -> row of the file, if there is one"""
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {tuple(row[part] for part in KEY): row for row in csv.DictReader(file)}
-
-
-def write(path, cells, fields):
-    """Replace the file by the cells, in the order of `SOURCES`."""
-    tables = list(SOURCES)
-    rows = sorted(cells.values(), key=lambda row: tables.index(row["table"]))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fields, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
-
-
 def parser_of(module, doc, **defaults):
     """Parser of the options that say what is measured, and where the csv is."""
     parser = command_line(f"accuracy.{module}", doc)
@@ -141,15 +119,15 @@ def measure(parser, options, fields, figures, peers=()):
         ``figures(table, sample, estimator, epsilon, seed)`` -> dict of them.
     peers : collection of str
     """
-    cells = read(options.output)
+    cells = stored(options.output, lambda row: tuple(row[part] for part in KEY))
     try:
         columns = columns_of(options, peers)
-        tables = [] if options.read else list(loaded(options.tables, options.folder))
+        chosen = [] if options.read else list(loaded(options.tables, options.folder))
     except (Unavailable, ValueError) as fault:
         parser.error(str(fault))
-    at = package_commit()
+    at, tables = package_commit(), list(SOURCES)
     work = [
-        (t, split, *column) for t in tables for split in range(options.splits) for column in columns
+        (t, split, *column) for t in chosen for split in range(options.splits) for column in columns
     ]
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -171,7 +149,8 @@ def measure(parser, options, fields, figures, peers=()):
             seconds = round(time.process_time() - start, 2)
             cells[cell] = {**about, **found, "seconds": seconds}
             print(*cell, *found.values(), sep=",", flush=True)
-            write(options.output, cells, fields)
+            rows = sorted(cells.values(), key=lambda row: tables.index(row["table"]))
+            store(options.output, rows, fields)
     return cells
 
 

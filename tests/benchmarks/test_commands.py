@@ -10,6 +10,7 @@ from benchmarks import reproduce
 from benchmarks.asv import speed
 from benchmarks.asv.speed import errors
 from benchmarks.command import ROOT
+from benchmarks.command import stored as stored_rows
 
 from ..helpers.public import NAMES, public
 
@@ -54,7 +55,7 @@ def test_each_result_has_a_command_and_a_release():
     results = ROOT / reproduce.RESULTS
     stored = {path.name for path in results.glob("*.csv")} - {"commits.csv"}
     assert stored <= made
-    rows = reproduce.read(results / "commits.csv")
+    rows = stored_rows(results / "commits.csv", lambda row: row["file"])
     assert stored == rows.keys() and all(row["release"] for row in rows.values())
     table = (ROOT / "benchmarks" / "README.rst").read_text(encoding="utf-8")
     named = {command.split()[0].removeprefix("benchmarks.") for command in reproduce.COMMANDS}
