@@ -7,9 +7,9 @@ Texts, type hints, decorators, logging, what is raised, ``strict=``, compiled lo
 (numbers below 1e-6) are not changed.
 
 Each mutant is imported by a fork of this process, from memory, so that compiled loops are those on
-the disk. It gets no more than --each seconds of tests, half of them those of its own folder, and of
-these first the files that have its name; the others are those of `OTHERS`. Tests that start
-programs of their own see no mutant there.
+the disk. It gets no more than --each seconds of tests, a third of each part of `tests_of`: those of
+its own folder, and of these first the files that have its name; refusals; and `OTHERS`. Tests that
+start programs of their own see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -77,13 +77,14 @@ class Mutant(NamedTuple):
     text: str
     old: str
     new: str
-    whole: bytes  # of the file, of which `part` is changed
-    part: slice
+    whole: bytes  # of the file
+    begin: int  # of what is changed
+    end: int
     within: str
 
     @property
     def source(self):
-        before, after = self.whole[: self.part.start], self.whole[self.part.stop :]
+        before, after = self.whole[: self.begin], self.whole[self.end :]
         return (before + self.within.encode() + after).decode()
 
     def compiles(self):
@@ -178,15 +179,13 @@ def mutants(file, source, only=None):
             if only is not None and not {line, line.partition(" = ")[0]} & only:
                 continue
             text = ast.unparse(new)
-            part = slice(
-                starts[place.lineno - 1] + place.col_offset,
-                starts[place.end_lineno - 1] + place.end_col_offset,
-            )
+            begin = starts[place.lineno - 1] + place.col_offset
+            end = starts[place.end_lineno - 1] + place.end_col_offset
             # Compiled loops are found by their line.
             lost = "\n" * (place.end_lineno - place.lineno)
             within = text + lost if isinstance(place, ast.stmt) else f"({text}{lost})"
-            old = ast.unparse(place)
-            found.append(Mutant(file, place.lineno, line, old, text, whole, part, within))
+            was = ast.unparse(place), text
+            found.append(Mutant(file, place.lineno, line, *was, whole, begin, end, within))
     return found
 
 
@@ -249,7 +248,7 @@ class Limit:
 
 
 def tests_of(file):
-    """The tests of a file in two parts: its own, and others that may notice it."""
+    """The tests of a file in parts: its own, those of all refusals, others that may notice it."""
     _, *rooms, name = Path(file).parts
     if rooms:
         own = (ROOT / "tests" / rooms[0].strip("_")).glob("test_*.py")
@@ -257,7 +256,9 @@ def tests_of(file):
         own = (ROOT / "tests").glob(f"test_{name}")
     stem = Path(name).stem.strip("_")
     own = sorted(own, key=lambda path: (stem not in path.stem, path.stem))
-    return own, [ROOT / "tests" / room for room in OTHERS if room not in rooms]
+    contract = ROOT / "tests" / "contract"
+    others = [ROOT / "tests" / room for room in OTHERS if room not in rooms]
+    return own, [contract / "test_bad_parameters.py"], others  # which has a case for every refusal
 
 
 class Forks:
@@ -347,7 +348,7 @@ def main(arguments):
     parser.add_argument("files", nargs="*", default=FILES)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--each", type=float, default=60, help="seconds of tests for a mutant")
+    parser.add_argument("--each", type=float, default=90, help="seconds of tests for a mutant")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.9, help="share that is to be killed")
     asked = parser.parse_args(arguments)
