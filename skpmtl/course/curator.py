@@ -36,7 +36,7 @@ from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
-from .shapes import by_chance, falling, path_of_shapes, read_centres, read_scales, softened
+from .shapes import by_chance, path_of_shapes, read_centres, read_scales, softened
 
 N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
 # Root mean squares of what is not clipped: octaves of scales at first, and later; the latter of
@@ -152,12 +152,10 @@ class Loop:
     def update_effects(self, factor, /, **values):
         self.model = self.model.with_effects(factor, **values)
 
-    def vote(self, name, parts, share, *, falls_from=0, log_prior=0.0):
+    def vote(self, name, parts, share, *, log_prior=0.0):
         """A vote on a path. -> posterior log weights, log evidence along it, noise of a step"""
         question = queries.Vote(parts, self.plan.is_private)
         found, noise = yield from self.ask(question, share, f"vote {name}")
-        if falls_from is not None and noise:
-            found = np.append(found[:falls_from], falling(found[falls_from:]))
         gain = np.append(0.0, np.cumsum(found))
         most = self.model.n_present * question.length / math.sqrt(question.size)
         believed = most / (max(1.0, noise) * math.hypot(most, noise))
@@ -659,9 +657,7 @@ class Loop:
         ]
         parts.append(self.part(axis=1, path=np.concatenate([none, priors])))
         log_prior = np.append(np.full(k, -math.log(k)), self.law.log_kappa[::-1])
-        log_weights, *_ = yield from self.vote(
-            "kappa", parts, share, falls_from=k, log_prior=log_prior
-        )
+        log_weights, *_ = yield from self.vote("kappa", parts, share, log_prior=log_prior)
         mixed = np.logaddexp.reduce(log_weights[k:, None] + priors, axis=0)
         total = np.logaddexp.reduce(mixed)
         parts = np.array([log_weights[0], log_weights[1] if k > 1 else -30.0, total])
@@ -699,7 +695,7 @@ class Loop:
         if len(self.path) < 2:
             return
         path = [replace(self.part(self.about, root), related=self.related) for root in self.path]
-        _, gain, _ = yield from self.vote("shape", queries.separate(path), share, falls_from=None)
+        _, gain, _ = yield from self.vote("shape", queries.separate(path), share)
         gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
 

@@ -142,7 +142,7 @@ def vote(loop, centres, counts, share):
         parts.append(loop.part(centre, model.flat, axis=1, path=path))
     before = loop.law.log_kappa
     log_weights, _, noise = yield from loop.vote(
-        "groups", parts, share, falls_from=None, log_prior=np.append(before, before[::-1])
+        "groups", parts, share, log_prior=np.append(before, before[::-1])
     )
     without, log_weights = log_weights[: len(grid)], log_weights[len(grid) :][::-1]
     of_groups = log_sum_of(log_weights)

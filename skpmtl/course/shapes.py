@@ -115,14 +115,3 @@ def read_scales(found, noise):
 def read_centres(found, noise):
     """Centres of columns in their scales, from means over tasks. -> (d,), variance of one"""
     return shrunk(found, noise, _CENTRES)
-
-
-def falling(differences):
-    """Differences made to fall along a path, by pooling adjacent violators."""
-    pools = []
-    for value in differences:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] < pools[-1][0]:
-            (b, n), (a, k) = pools.pop(), pools.pop()
-            pools.append(((a * k + b * n) / (k + n), k + n))
-    return np.concatenate([np.full(n, value) for value, n in pools]) if pools else differences

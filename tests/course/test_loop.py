@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import isotonic_regression
 from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
@@ -16,7 +15,7 @@ from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.plan import STRUCTURES, HierarchicalPlan
-from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, softened, standing_out
+from skpmtl.course.shapes import FLOOR, path_of_shapes, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
@@ -169,11 +168,6 @@ def test_ends_of_an_even_vote_are_as_far_from_its_middle(coverage):
     low, high = ends(*known, coverage)
     assert middle(*known) == pytest.approx(np.sqrt(low * high), rel=1e-9)
     assert (high > 1.1 * low) == (coverage > 0.0)
-
-
-def test_falling_is_isotonic_regression():
-    x = np.random.default_rng(0).normal(size=30)
-    np.testing.assert_allclose(falling(x), isotonic_regression(x, increasing=False).x)
 
 
 def noisy_moment(signal, seed):
