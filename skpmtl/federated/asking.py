@@ -201,20 +201,16 @@ class Sites:
         shapes = self.questions[query.statistic].shapes
         given = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
         answered, got = [], 0
-        for site, reply in self._inform("answer", query, content).items():
+
+        def read(site, reply):
             mine = {name: (len(place[site]), *shape) for name, shape in shapes.items()}
-            try:
-                settings, found = records.read(reply, mine if records.size(reply) else {})
-                if not self._answered(site, settings):
-                    continue
-                if settings["number"] != self.journal.place:
-                    raise ValueError(f"an answer to query {settings['number']}")
-                for name in shapes:
-                    given[name][place[site]] = found[name]
-                answered.append(site)
-                got += len(place[site])
-            except Exception as error:  # whatever it sent: it counts as nothing
-                self._trouble(site, f"its answer cannot be used: {error}")
+            return records.read(reply, mine)[1]
+
+        for site, found in self._usable("answer", query, content, read):
+            for name in shapes:
+                given[name][place[site]] = found[name]
+            answered.append(site)
+            got += len(place[site])
         # Under sampling the sites of those who were drawn may all be away, as nobody may be drawn.
         if not answered and all(site in content or site in self.silent for site in self.holders):
             raise NoAnswer(
@@ -234,6 +230,21 @@ class Sites:
             "zeroed": int(got - finite.sum()),
         }
         return query.combine(given, asked), fields
+
+    def _usable(self, kind, query, content, read):
+        """Yield (site, ``read(site, reply)``) of those who answer; all else counts as nothing."""
+        for site, reply in self._inform(kind, query, content).items():
+            try:
+                settings = records.settings(reply)
+                if not self._answered(site, settings):
+                    continue
+                if settings["number"] != self.journal.place:
+                    raise ValueError(f"an answer to query {settings['number']}")
+                found = read(site, reply)
+            except Exception as error:  # whatever it sent
+                self._trouble(site, f"its answer cannot be used: {error}")
+                continue
+            yield site, found
 
     def _report(self, query, seconds, fields):
         """One line in the log of the run, and one in that of the process."""

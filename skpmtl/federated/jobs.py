@@ -29,6 +29,9 @@ def write_job(study, folder):
     folder = Path(folder)
     sites, _ = study.least
     n_servers = len(study.servers or ())
+    study_at = {"id": "study", "path": CONTROLLER, "args": {"study": json.loads(study.to_json())}}
+    of_sites = {"tasks": list(KINDS), "executor": {"path": EXECUTOR, "args": {}}}
+    common = {"format_version": 2, "components": []}
     job = {
         JobConstants.META_FILE: {
             "name": study.name,
@@ -36,22 +39,8 @@ def write_job(study, folder):
             "min_clients": sites + n_servers,
             "deploy_map": {"app": ["@ALL"]},
         },
-        "app/config/config_fed_server.json": {
-            "format_version": 2,
-            "workflows": [
-                {
-                    "id": "study",
-                    "path": CONTROLLER,
-                    "args": {"study": json.loads(study.to_json())},
-                }
-            ],
-            "components": [],
-        },
-        "app/config/config_fed_client.json": {
-            "format_version": 2,
-            "executors": [{"tasks": list(KINDS), "executor": {"path": EXECUTOR, "args": {}}}],
-            "components": [],
-        },
+        "app/config/config_fed_server.json": common | {"workflows": [study_at]},
+        "app/config/config_fed_client.json": common | {"executors": [of_sites]},
     }
     for name, content in job.items():
         path = folder / name

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..exchange.wire import from_npy, to_npy
 
-__all__ = ["read", "settings", "size", "write"]
+__all__ = ["read", "settings", "write"]
 
 _DTYPES = ("<f8", "<i8", "|b1", "|u1")  # the last one for sealed shares
 
@@ -44,8 +44,3 @@ def read(content, shapes=None):
     if set(data) != set(shapes):
         raise ValueError(f"arrays {sorted(data)} instead of {sorted(shapes)}")
     return known, {k: from_npy(data[k], k, ("<f8",), shape) for k, shape in shapes.items()}
-
-
-def size(content):
-    """Bytes of the arrays in a message."""
-    return sum(map(len, content["arrays"].values()))

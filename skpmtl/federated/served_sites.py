@@ -145,23 +145,17 @@ class ServedSites(Sites):
         held = {site: self._holds(site, query) for site in sites}
         names = {f"{server}.{name}" for server in self.study.servers for name in query.mechanisms}
         most = longest(query, self.questions[query.statistic])
-        found = []
         asked = {site: ({}, {}) for site in sites if held[site]}
-        for site, reply in self._inform("seal", query, asked).items():
-            try:
-                settings, shares = records.read(reply)
-                if not self._answered(site, settings):
-                    continue
-                if settings["number"] != self.journal.place or set(shares) != names:
-                    raise ValueError(f"{sorted(shares)} for query {settings['number']}")
-                if any(
-                    a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in shares.values()
-                ):
-                    raise ValueError("shares that are none")
-            except Exception as error:  # whatever it sent: it counts as nothing
-                self._trouble(site, f"its answer cannot be used: {error}")
-                continue
-            found.append(_Shares(site, held[site], shares))
+
+        def read(site, reply):
+            shares = records.read(reply)[1]
+            if set(shares) != names or any(
+                a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in shares.values()
+            ):
+                raise ValueError(f"shares that are none: {sorted(shares)}")
+            return _Shares(site, held[site], shares)
+
+        found = [shares for _, shares in self._usable("seal", query, asked, read)]
         if not found:
             raise NoAnswer(
                 f"No site at all answered query {self.journal.place}, so that nothing but "
