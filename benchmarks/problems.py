@@ -69,11 +69,8 @@ class Problem:
 def instances(quick=False):
     """The problems, with the known optimum of each or None.
 
-    Yields
-    ------
-    problem : Problem
-    optimum : float or None
-        Reference value to a duality gap of 1e-11 where there is one.
+    Yields `problem`, Problem; `optimum`, float or None: Reference value to a duality gap of 1e-11
+    where there is one.
     """
     known = {} if quick else _reference()
     for name, X, y, task in _data(quick):

@@ -70,19 +70,11 @@ def error(name, classes, sample, epsilon, seed):
 def ratios(shape, seed, names, epsilons):
     """All comparisons on one draw.
 
-    Parameters
-    ----------
-    shape : Shape
-    seed : int
-        Of the draw of the table and of the noise.
-    names : list of str
-    epsilons : list of float or None
-        None is the exact fit.
+    `shape`: Shape. `seed`: of the draw of the table and of the noise. `names`: list of str.
+    `epsilons`, list of float or None: None is the exact fit.
 
-    Returns
-    -------
-    list of (name, epsilon, ratio or None, seconds, message)
-        The first is ("alone", None, its error, ...).
+    -> list of (name, epsilon, ratio or None, seconds, message): the first is ("alone", None, its
+    error, ...).
     """
     sample, out = shape.draw(seed), []
     with warnings.catch_warnings():

@@ -109,15 +109,9 @@ def columns_of(options, peers):
 def measure(parser, options, fields, figures, peers=()):
     """Measure what the csv lacks, and keep each cell at once. -> cells
 
-    Parameters
-    ----------
-    parser, options
-        Of `parser_of`.
-    fields : tuple of str
-        Of the csv; a table and a cell know those before the figures.
-    figures : callable
-        ``figures(table, sample, estimator, epsilon, seed)`` -> dict of them.
-    peers : collection of str
+    `parser`, `options`: of `parser_of`. `fields`: of the csv; a table and a cell know those before
+    the figures. `figures`: ``figures(table, sample, estimator, epsilon, seed)`` -> dict of them.
+    `peers`: collection of str.
     """
     cells = stored(options.output, lambda row: tuple(row[part] for part in KEY))
     try:
