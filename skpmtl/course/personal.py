@@ -23,7 +23,7 @@ from ..task.scales import Summaries, own_scales, own_units
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
 NEAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
-HULL = 2.0  # units about its level, and about that of all, that predictions may always take
+HULL = 2.0  # units about its level that a task's predictions may always take
 # Variance of log2 of a scale that halves the reach of rows beyond a task's own: with its own alone
 # errors of 20 random tables were 1.10 to 1.14 times as large, the worst 3.6.
 DISTRUST = 1.0
@@ -340,8 +340,8 @@ class TaskModels:
         shared = np.exp(model.log_components[2]) * np.linalg.norm(slopes, axis=-1)
         hull = HULL * np.hypot(1.0, shared) * self.unit * model.has_place
         pooled = model.middle + self.unit * level if model.has_place else at_mean
-        low = np.minimum(low - wider, np.minimum(at_mean, pooled) - hull)
-        high = np.maximum(high + wider, np.maximum(at_mean, pooled) + hull)
+        low = np.minimum(np.minimum(low - wider, at_mean - hull), pooled)
+        high = np.maximum(np.maximum(high + wider, at_mean + hull), pooled)
         return reach_and_range(self, model, low, high)
 
 

@@ -247,7 +247,7 @@ def test_large_shared_slopes_reach_beyond_own_ranges():
     fit = np.tile(np.arange(6) < 1, m)
     est = PrivateMTL(epsilon=None).fit(X[fit], y[fit], task=task[fit])
     assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
-    assert abs(est.predict(np.zeros((1, 4)), task=[0])[0]) < 20.0
+    assert abs(est.predict(np.zeros((1, 4)), task=[0])[0]) < 5.0
 
 
 @pytest.mark.parametrize("of_rows", [True, False])
@@ -276,6 +276,16 @@ def test_a_far_row_is_noise_where_others_of_its_task_agree():
     y[0] += 15.0
     p = PrivateMTL(epsilon=None).fit(X, y, task=task).predict(Z, task=np.zeros(200, dtype=int))
     assert np.sqrt(np.mean((p - 0.5 * Z[:, 0] - y[1:n].mean()) ** 2)) < 0.6
+
+
+def test_a_lone_far_row_of_two_is_not_the_unit_of_its_task():
+    rng, task = np.random.default_rng(0), np.repeat(np.arange(60), 4)
+    X = rng.normal(size=(240, 3))
+    y = X @ [1.0, 2.0, 1.0] + rng.normal(size=240)
+    y[2] += 1500.0
+    est = PrivateMTL(epsilon=None).fit(X[2:], y[2:], task=task[2:])
+    p = est.predict(X[4:], task=np.zeros(236, dtype=int))
+    assert np.sqrt(np.mean((p - y[4:]) ** 2)) < 1.2
 
 
 def zooms(listed):
@@ -681,7 +691,7 @@ def test_a_noisy_centre_bounds_spreads_from_below():
     np.testing.assert_allclose(at_least(prior, variances, 0.0), prior)
 
 
-@pytest.mark.parametrize("times", [10.0, 30.0, 60.0, 200.0])
+@pytest.mark.parametrize("times", [10.0, 60.0, 200.0])
 def test_a_task_of_which_all_is_larger_keeps_its_level(times):
     """Three rows far from all others that agree within a quarter of their size are no noise."""
     for seed in range(2):
