@@ -241,7 +241,7 @@ def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, m
         part = np.vdot(Z, Z) * np.vdot(Z @ M, Z @ M) / np.vdot(Z, Z @ M) ** 2
         c = np.clip(part * a, a, b)
         expected = a * (c / a) ** (0.85 * np.log10(share / 0.025))
-        expected *= (share / 0.2) ** (1.0 - c / b)
+        expected *= (b / c) ** 0.35 * (share / 0.2) ** (1.0 - c / b)
         expected += ridge
         assert rho == pytest.approx(expected, rel=1e-10)
     flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
