@@ -68,8 +68,9 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 # Where slopes are known to be equal, by the root of z root(events / (d + 1)): steps, and their
-# length over the root mean square of scores; up to a large table, of which nothing is cut. Tables
-# of survival, 15 splits: lengths of .05 to .1 are as good within .005 of concordance.
+# length over the root mean square of scores; up to a large table, of which nothing is cut. Half and
+# twice lose at 3, in concordance of diabetic, retinopathy (30 splits) and 400 x 3 (6 draws): steps
+# .000, .000, .004 and .001, -.003, .003, lengths .010, .000, .000 and .008, .012, .000.
 STEPS_OF_SCORES, LENGTH_OF_SCORES, LARGE = 0.65, 0.08, 2000.0
 # What is stated of their errors: variance of slopes before any step, and parts of a step by which
 # level and slopes come closer. Slopes of columns of zeros and ones, of which half is cut, are off
@@ -282,7 +283,8 @@ class Loop:
         n_known, asked = self.plan.n_indicators, slice(self.d - self.plan.n_indicators)
         n, variance, first = self.model.n_present, self.model.scale_variance, None
         # Noise in a centre takes that part of equal slopes for the level, so that later answers are
-        # cut at what is still unknown and one scale, which is what tasks differ by.
+        # cut at what is still unknown and one scale, which is what tasks differ by. With the whole
+        # of `FARTHEST` diabetic lost .029 of concordance at 3 with ages in years, in place of .017.
         equal = EQUAL in self.plan.structures
         reaches = {"scales": FARTHEST / (1 + equal), "centres": NEAREST}
         for what, part in self.plan.columns(n):
