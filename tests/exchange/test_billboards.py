@@ -425,6 +425,7 @@ def test_wrong_arrays(written, array, message):
         ({"width": 0.0}, "width"),
         ({"unit": -1.0}, "unit"),
         ({"n_present": -1.0}, "n_present"),
+        ({"far": 1.0}, "far"),
         ({"column_scale": np.array([1.0, 0.0, 1.0, 1.0])}, "scale of its columns"),
         ({"column_scale": np.array([1.0, 1e-320, 1.0, 1.0])}, "scale of its columns"),
         ({"root": np.eye(4)}, "trace one"),
