@@ -47,7 +47,7 @@ START = (
 RATIO = ("vote ratio", "below")  # in units of the noise of a row, after the last vote on it
 FACTOR = ("vote tau", "factor"), ("factor", "factor")  # in units of the spread of levels
 SHAPES = ("vote shape", "shapes"), ("moment", "shapes")  # under a soft version of what was found
-LAST = ("vote tau", "levels"), ("vote kappa",)
+LAST = ("vote tau", "levels"), ("vote kappa",), ("again", "exact scores")
 MIDDLE = (
     *(*START, *FACTOR, ("step or moment", "mean", "shapes"), ("step", "mean", "no shapes")),
     *(("moment", "no mean", "shapes"), ("moment", "shapes")),
@@ -215,6 +215,7 @@ class HierarchicalPlan(Plan):
         has |= {"levels": level, "levels alone": level and not mean, "noise": not self.n_classes}
         has |= {"relation": self.relation is not None, "groups": self.n_groups != 0}
         has |= {"factor": factored, "across": crossed, "below": self.below is not None}
+        has["exact scores"] = not self.is_private and self.first != "place"
         row = COURSES[self.row(n_present)]
         course = [name for name, *needs in row if all(has[need] for need in needs)]
         n_levels = sum(f.n_levels for f in (self.factor, self.across) if f is not None)

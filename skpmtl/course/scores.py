@@ -301,23 +301,24 @@ class ScoreModels:
         return self._of_outputs(level * present, slopes * present[..., None])
 
     def information(self, model, scales, some=slice(None)):
-        """Score and information of slopes of the centre; zeros for its levels, which are given.
+        """Score and information of the centre.
 
         -> score (m, C (1 + d)), information (m, C (1 + d), C (1 + d))
         """
         if self._information is None or self._information[0] is not model:
             options = {"tol": _FINE, "moments": "information"}
-            found = self._posterior(model, model.centre, model.root, scales, **options)
-            present = self.summaries.n > 0
-            found = (of * present.reshape(-1, *[1] * (of.ndim - 1)) for of in found[2:4])
-            self._information = model, tuple(found)
-        of_slopes, of_class = (found[some] for found in self._information[1])
-        m, C, d = of_slopes.shape
-        score, info = np.zeros((m, C, 1 + d)), np.zeros((m, C, 1 + d, C, 1 + d))
-        score[..., 1:] = of_slopes
+            _, level, slopes, info, *_ = self._posterior(
+                model, model.centre, model.root, scales, **options
+            )
+            present = (self.summaries.n > 0)[:, None, None]
+            score = np.concatenate([level[..., None], slopes], axis=2) * present
+            self._information = model, score, info * present[..., None]
+        score, of_class = (found[some] for found in self._information[1:])
+        m, C, d = score.shape
+        info = np.zeros((m, C, d, C, d))
         for c in range(C):
-            info[:, c, 1:, c, 1:] = of_class[:, c]
-        return score.reshape(m, -1), info.reshape(m, C * (1 + d), C * (1 + d))
+            info[:, c, :, c] = of_class[:, c]
+        return score.reshape(m, -1), info.reshape(m, C * d, C * d)
 
     def row_deviations(self, model):
         """Working residuals of scores about the model of their task, and their information."""

@@ -127,19 +127,23 @@ class Chunk:
         return moment[..., : 1 + r, : 1 + r]
 
     def information(self, back, slopes, kept, precision):
-        """Of the slopes of the centre, scores (m, C, d) and information (m, C, d, d).
+        """Of the centre, scores of slopes (m, C, d) and information (m, C, 1 + d, 1 + d).
 
-        `back` (r, d) is inverse to the root of the shape. For the posterior N(u, V), `slopes` and
-        `kept` are means over cells of u / kappa and V / kappa^2, and `precision` of 1 / kappa.
+        `back` (r, d) is inverse to the root of the shape. For the posterior N(u, V) of slopes,
+        `slopes` and `kept` are means over cells of u / kappa and V / kappa^2, and `precision` is
+        that of 1 / kappa; `kept` has the information of the level first, and with slopes less it.
         """
         (m, C, _), d = slopes.shape, back.shape[1]
-        score, info = np.zeros((m, C, d)), np.zeros((m, C, d, d))
+        score, info = np.zeros((m, C, d)), np.zeros((m, C, 1 + d, 1 + d))
+        info[..., 0, 0] = kept[..., 0, 0]
         for some, n, turned in self._turned(back.T):
             own = kept[some, :, 1 : 1 + n, 1 : 1 + n]
             known = precision[some, None, None, None] * np.eye(n) - own
             turned = turned if turned.ndim == 2 else turned[:, None]
             score[some] = (turned @ slopes[some, :, :n, None])[..., 0]
-            info[some] = turned @ known @ turned.swapaxes(-1, -2)
+            info[some, :, 1:, 1:] = turned @ known @ turned.swapaxes(-1, -2)
+            both = -(turned @ kept[some, :, 1 : 1 + n, :1])
+            info[some, :, 1:, :1], info[some, :, :1, 1:] = both, both.swapaxes(-1, -2)
         return score, info
 
     def blocks(self):

@@ -119,10 +119,11 @@ def posterior(
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
         "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
         the precision of the prior, the part of a move of the centre that the posterior mean keeps.
-        "information": that of slopes of the centre, (m, C, d, d), and `slopes` is their score.
-        With a posterior N(u, V) of w - a in a cell, whose prior is N(0, K), these are
-        K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44, 1982,
-        less his last term, so that steps do not overshoot, as of real targets).
+        "information": that of the centre, (m, C, 1 + d, 1 + d), and `level` and `slopes` are its
+        score. With a posterior N(u, V) of (l - c, w - a) in a cell, whose prior is N(0, K), these
+        are K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44,
+        1982, less his last term, so that steps do not overshoot, as of real targets). Of levels u
+        is the mean to the next order: by the mode, rare events are expected too often.
     typical : ndarray (m, C, 2)
         With second moments. Of classes, of the variance v in a cell of the score at a row of
         independent columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by
@@ -146,7 +147,7 @@ def posterior(
     asked = _MOMENTS[moments]
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes, typical = np.zeros((m, C, d)), np.zeros((m, C, 2))
-    width = d if asked == 4 else 1 + r
+    width = 1 + (d if asked == 4 else r)
     moment = np.zeros((m, C, width, width) if asked > 1 else (0, 0, 0, 0))
     back = np.linalg.pinv(root) if asked == 4 else root
     effects = np.zeros((3, rows.n_subgroups.sum(), C))
@@ -224,7 +225,7 @@ def _work(C, n, k, T):
     """Arrays in which a kernel works: made here, they take no time to compile."""
     shapes = (
         [(C, 10, n), (C, k, k), (C, 2, k)],
-        [(n, k), (n, k), (k, k), (k, k), (2, n), (2, k), (C, 3), (C, 2), (T, C)],
+        [(n, k), (n, k), (k, k), (k, k), (2, n), (2, k), (C, 3), (C, 2), (T, C), (C, 2)],
         [(n,), (C,), (C,), (T,), (T,), (T,)],
     )
     of = [tuple(np.zeros((*shape, LANES)) for shape in some) for some in shapes]
@@ -485,17 +486,19 @@ def _covariance_of(x, i, j):
 
 
 @inner
-def _beyond(counts, many, few, phi, part, r, x, level, V, head, buffer):
+def _beyond(counts, many, few, phi, part, r, x, level, V, bent, head, buffer):
     """What the evidence of one class is more than Laplace's approximation, to the next order.
 
     From third and fourth derivatives of the log likelihood of rows, and the covariance V of their
     scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii V_ij V_jj / 8 + V_ij^3 / 12). Third derivatives and
-    variances are in V (2, n, W).
+    variances are in V (2, n, W). In `bent`, what a level of variance v is off its mode by, over v,
+    as in `_log_rates`: the first number, and v times the second.
     """
-    total = wide(0.0)
+    total, first, second = wide(0.0), wide(0.0), wide(0.0)
     for i in range(r.shape[1]):
         p, weight, e = row(r, MEAN, i), row(r, WEIGHT, i), row(r, LEFT_OF_ONE, i)
-        v = (_covariance_of(x, i, i) + level * e * e) / part
+        own = _covariance_of(x, i, i)
+        v = (own + level * e * e) / part
         if counts is not None:
             third = 0.0 - weight * p / phi
             fourth = third
@@ -505,6 +508,9 @@ def _beyond(counts, many, few, phi, part, r, x, level, V, head, buffer):
             fourth = 0.0 - weight * w * (1.0 - 6.0 * w)
         set_row(V, 0, i, third)
         set_row(V, 1, i, v)
+        bend = 0.5 * third * e / part
+        first = first + bend * own
+        second = second + bend * e * e
         # Of many rows, with those of which each is.
         f = third * third * v * v * v * (5.0 / 24.0)
         f = chosen(many, f / larger(weight, 1e-300), f)
@@ -516,6 +522,8 @@ def _beyond(counts, many, few, phi, part, r, x, level, V, head, buffer):
             w = (_covariance_of(x, i, j) + level * e * row(r, LEFT_OF_ONE, j)) / part
             near = near + row(V, 0, j) * w * (0.25 * v * row(V, 1, j) + w * w / 6.0)
         total = total + chosen(many, 0.0, third * near)
+    set_row(bent, 0, _pooled(first, head, buffer))
+    set_row(bent, 1, _pooled(second, head, buffer))
     total = _pooled(total, head, buffer)
     return part * smaller(larger(total, -_MOST_BEYOND), _MOST_BEYOND)
 
@@ -582,18 +590,21 @@ def _log_rates(x, r, ur, u1, mean, near, count, delta, q11, t2, known, moved, he
 
 
 @inner
-def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
+def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, bent, asked, first, w, moment):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
     T, k = len(P), len(ur)
     total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
+    score = wide(0.0)
     for j in range(T):
         p, d, apart = row(P, j), row(delta, j, c), 1.0 + t2[j] * q11
         total = total + p
         one = one + p * d
         shared = shared + p / apart
+        bend = (row(bent, 0) + row(bent, 1) * t2[j] / apart) / apart
+        score = score + kappa * p * (d / t2[j] + bend)
         held = held + p * t2[j] / apart
         square = square + p * (d * d + t2[j] / apart)
-    set_row(first, row(first) + one)
+    set_row(first, row(first) + (score if asked == 4 else one))
     for i in range(k):
         set_row(w, i, row(w, i) + (total * row(ur, i) - one * row(u1, i)))
     at = 0 * k
@@ -609,7 +620,7 @@ def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
                 v = total * (row(cov, i, j) + r * row(ur, j)) - one * both
                 _plus(moment, at + 1 + j, v + square * u * row(u1, j))
     elif asked > 2:
-        _plus(moment, at, shared)
+        _plus(moment, at, kappa * q11 * shared if asked == 4 else shared)
         for i in range(k):
             u, at = row(u1, i), (1 + i) * (1 + k)
             _plus(moment, 1 + i, 0.0 - held * u / kappa)
@@ -662,7 +673,7 @@ def _posterior(
     (blocks, n, k, W), C, T = A.shape, given.shape[1], len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
     lower = 0.0 if counts is None else 0.5
-    (R, B, u), (x, stretched, inverse, cov, V, near, q, lines, delta), of_lanes, buffer = work
+    (R, B, u), (x, stretched, inverse, cov, V, near, q, lines, delta, bent), of_lanes, buffer = work
     f, logs, step, P, share, E = of_lanes
     for b in range(blocks):
         head, few, a_b = heads[b], 0.0, A[b]
@@ -719,7 +730,7 @@ def _posterior(
                     for j in range(T):
                         level = level + row(share, j) * t2[j] / (1.0 + t2[j] * q11)
                     _whiten(a_b, K, B[c], x)
-                    of = many, few, phi[g], part, R[c], x, level, V, head, buffer
+                    of = many, few, phi[g], part, R[c], x, level, V, bent[c], head, buffer
                     beyond = beyond + _beyond(counts, *of)
                     at, along, square = _linear(phi[g], R[c], head, buffer)
                     beyond = beyond + at
@@ -761,7 +772,7 @@ def _posterior(
                             _stretch(cov[i], subgroups[b], longer)
                             _fade(cov[i], far)
                     sums = of_level[b, c], of_slopes[b, c], moment[b, c]
-                    _add(share, delta, c, q11, t2, K, u[c, 1], u[c, 0], cov, asked, *sums)
+                    _add(share, delta, c, q11, t2, K, u[c, 1], u[c, 0], cov, bent[c], asked, *sums)
                     if asked != 2:
                         continue
                     _fade(typical[b, c], before)

@@ -279,10 +279,13 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
     step, zero = 1e-5, np.zeros(d)
     *_, kept, _, _ = of(0.0, zero, moments="kept")
     moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
-    *_, score, information, _, _ = of(0.0, zero, moments="information")
-    inverse = np.linalg.inv(0.5 * root @ root.T)
-    np.testing.assert_allclose(score[0, 0], inverse @ of(0.0, zero, moments="means")[2][0, 0])
-    bend = inverse @ (np.eye(d) - root @ kept[0, 0, 1:, 1:] @ np.linalg.inv(root))
+    _, *score, information, _, _ = of(0.0, zero, moments="information")
+    inverse, turn = np.zeros((2, d + 1, d + 1))
+    inverse[0, 0], inverse[1:, 1:] = 0.8**-2, np.linalg.inv(0.5 * root @ root.T)
+    turn[0, 0], turn[1:, 1:] = 1.0, root
+    _, *means, _, _, _ = of(0.0, zero, moments="means")
+    np.testing.assert_allclose(score[1][0, 0], inverse[1:, 1:] @ means[1][0, 0])
+    bend = inverse @ (np.eye(d + 1) - turn @ kept[0, 0] @ np.linalg.inv(turn))
     np.testing.assert_allclose(information[0, 0], bend, rtol=1e-6, atol=1e-8)
     found = []
     for level, slopes in moves:
@@ -293,3 +296,19 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
         )
         found.append((now - then) / (2 * step))
     np.testing.assert_allclose(kept[0, 0], np.stack(found, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind, most", [(LOGISTIC, 0.03), (POISSON, 0.08)])
+def test_scores_of_levels_are_those_of_means(kind, most):
+    """Of three rows without an event, over the exact posterior of the level."""
+    X, y, tau, level = np.zeros((3, 1)), np.zeros(3), 1.5, -0.5
+    grids, flat = (ONE, ONE, np.array([tau])), np.zeros((1, 1, 1))
+    known = rows_of(kind, X, y), np.eye(1), level, np.zeros((1, 1)), grids, flat
+    score = posterior(*known, tol=1e-8, moments="information")[1][0, 0]
+    v = np.linspace(-12.0, 8.0, 4001)
+    rate = np.exp(v + level)
+    weight = np.exp(-3.0 * (np.log1p(rate) if kind == LOGISTIC else rate) - 0.5 * (v / tau) ** 2)
+    exact = weight @ v / weight.sum() / tau**2
+    assert score == pytest.approx(exact, rel=most)
+    mode = posterior(*known, tol=1e-8, moments="means")[1][0, 0] / tau**2
+    assert mode - exact > 2.0 * most * abs(exact)
