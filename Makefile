@@ -75,8 +75,9 @@ test-rounding: $(VENV)/with-test
 test-bounds: $(VENV)/with-test
 	$(BIN)/python -m tests.bounds $(ARGS)
 
-# ARGS="--minutes 20 --seed 0 FILES": by two processes.
+# ARGS="--minutes 20 --seed 0 FILES": in copies of the checkout, by two processes.
 test-mutants: $(VENV)/with-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "coverage>=7.5"
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # The oldest release that is supported and those up to the newest, each in an environment of its
