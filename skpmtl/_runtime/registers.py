@@ -163,6 +163,8 @@ def _typed(function, result):
 
     @infer_global(function)
     class _Template(AbstractTemplate):
+        metadata = {"target": "cpu"}  # tried before the many that numba has for an operator
+
         def generic(self, args, kws):
             return result(args)
 
@@ -231,8 +233,8 @@ def _number(context, kind):
     return context.get_data_type(kind.dtype)
 
 
-def _address(context, builder, kind, array, index, below=0):
-    """Of an entry, or of the one so many rows below it."""
+def _address(context, builder, kind, array, index, below=0, number=None):
+    """Of an entry, or of the one so many rows below it; entries may be rows of numbers."""
 
     # Straight from the fields: a proxy of the array is a dozen instructions more for every access,
     # which the compiler has to read and to remove.
@@ -246,7 +248,7 @@ def _address(context, builder, kind, array, index, below=0):
             i = builder.add(i, i.type(below))
         jump = builder.mul(builder.extract_value(strides, axis), i)
         place = _step(builder, place, _BYTE, jump)
-    number = _number(context, kind)
+    number = number or _number(context, kind)
     return _step(builder, builder.bitcast(place, number.as_pointer()), number, index[-1])
 
 
@@ -409,19 +411,19 @@ def _row_typed(args):
 _typed(row, _row_typed)
 _typed(set_row, _set_row_typed)
 _typed(wide, lambda args: signature(_wide, types.float64))
-_ZERO = ir.IntType(64)(0)
+_FIRST = (ir.IntType(64)(0),)
 
 
 @lower_builtin(row, types.Array, types.VarArg(types.Any))
 def _row(context, builder, sig, args):
-    place = _address(context, builder, sig.args[0], args[0], (*args[1:], _ZERO))
+    place = _address(context, builder, sig.args[0], args[0], args[1:] or _FIRST, number=_WIDE)
     return _fetch(builder, place, _WIDE, align=8)
 
 
 @lower_builtin(set_row, types.Array, types.VarArg(types.Any))
 def _set_row(context, builder, sig, args):
-    place = _address(context, builder, sig.args[0], args[0], (*args[1:-1], _ZERO))
-    builder.store(args[-1], builder.bitcast(place, _WIDE.as_pointer()), align=8)
+    place = _address(context, builder, sig.args[0], args[0], args[1:-1] or _FIRST, number=_WIDE)
+    builder.store(args[-1], place, align=8)
     return context.get_dummy_value()
 
 
