@@ -321,7 +321,7 @@ def _factorise(A, r, kappa, head, B, f):
 def _project(A, r, kappa, head, B, f, slopes):
     """Slopes kappa A' V^-1 v, and v less their scores, of a level of one and of responses."""
     n, k = A.shape[0], A.shape[1]
-    for s in range(2):
+    for s in range(len(slopes)):  # not a number, or the loop would be unrolled
         u, v = slopes[s], THERE + s
         for q in range(n):
             set_row(f, q, kappa * row(r, CURVE, q) * row(r, v, q))
@@ -362,7 +362,7 @@ def _forms(r, q, head):
     set_row(q, 0, one)
     set_row(q, 1, both)
     set_row(q, 2, square)
-    for i in range(3):
+    for i in range(len(q)):
         _pool(q[i], head)
     set_row(q, 0, larger(row(q, 0), 0.0))
 
@@ -607,27 +607,20 @@ def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, bent, asked, first, w, moment
     set_row(first, row(first) + (score if asked == 4 else one))
     for i in range(k):
         set_row(w, i, row(w, i) + (total * row(ur, i) - one * row(u1, i)))
-    at = 0 * k
-    if asked == 2:
-        _plus(moment, at, square)
-        for i in range(k):
-            r, u = row(ur, i), row(u1, i)
-            at = (1 + i) * (1 + k)
-            _plus(moment, 1 + i, one * r - square * u)
-            _plus(moment, at, one * r - square * u)
-            for j in range(k):
-                both = r * row(u1, j) + u * row(ur, j)
-                v = total * (row(cov, i, j) + r * row(ur, j)) - one * both
-                _plus(moment, at + 1 + j, v + square * u * row(u1, j))
-    elif asked > 2:
-        _plus(moment, at, kappa * q11 * shared if asked == 4 else shared)
-        for i in range(k):
-            u, at = row(u1, i), (1 + i) * (1 + k)
-            _plus(moment, 1 + i, 0.0 - held * u / kappa)
-            _plus(moment, at, 0.0 - shared * u)
-            for j in range(k):
-                v = total * row(cov, i, j) + held * u * row(u1, j)
-                _plus(moment, at + 1 + j, v / kappa)
+    if asked < 2:
+        return
+    of_rest, of_r, near, own = total, 1.0, square, square
+    if asked > 2:
+        of_rest, of_r, one, near, own = total / kappa, 0.0, 0.0 * one, held / kappa, shared
+    _plus(moment, 0, kappa * q11 * shared if asked == 4 else own)
+    for i in range(k):
+        r, u, at = row(ur, i) * of_r, row(u1, i), (1 + i) * (1 + k)
+        _plus(moment, 1 + i, one * r - near * u)
+        _plus(moment, at, one * r - own * u)
+        for j in range(k):
+            both = r * row(u1, j) + u * row(ur, j)
+            v = of_rest * (row(cov, i, j) + r * row(ur, j)) - one * both
+            _plus(moment, at + 1 + j, v + near * u * row(u1, j))
 
 
 @inner
