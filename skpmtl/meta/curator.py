@@ -25,7 +25,7 @@ def release_init(plan, log=None):
     """
     init = plan.begin.copy()
     of_rounds = {"scaling": plan.scaling} if plan.columns else {}
-    t, lengths = 0, []
+    t, lengths, longest = 0, [], plan.longest
     for _ in range(plan.visits):
         order = (yield PublicDraw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
         for first in range(0, len(order), plan.tasks_per_round):
@@ -38,7 +38,7 @@ def release_init(plan, log=None):
                 len(pick),
                 pick,
                 task_side_adds=True,
-                bound=plan.longest,
+                bound=longest,
             )
             update = (yield query)["update"]
             if plan.gain is not None:

@@ -12,7 +12,7 @@ from itertools import repeat
 
 import numpy as np
 
-from .._kernels.passes import combine
+from .._kernels.passes import column_moments
 from .._runtime.threads import cost_blocks, run_blocks
 from ..tables.table import weighted_sum
 from ..task import priors
@@ -36,7 +36,6 @@ _UNKNOWN = 64.0  # variance of log2 of the scale of all columns, before any row
 # Numbers of rows that a thread works on at a time. 1 << 17, 18, 19, 20 on a busy machine: .32 .24
 # .23 .22 s for 2,000 tasks x 10 x 200, and 5.3 4.6 4.8 4.6 s for 5,000 x 50 x 50.
 _BLOCK = 1 << 18
-_ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they are
 
 
 @dataclass
@@ -114,14 +113,16 @@ class TasksInUnits:
     def __init__(self, table, fit_intercept, reduced):
         self.fit_intercept, self.counts, self.offsets = fit_intercept, table.counts, table.offsets
         self.codes = np.repeat(np.arange(table.n_tasks), table.sizes)
-        X, n, total = np.array(table.X), table.sizes, self._sums(self.counts)
-        self.columns = self._column_units(X, n, total)
-        X /= self.columns[self.codes]
+        n, total = table.sizes, self._sums(self.counts)
+        self.columns = self._column_units(table.X, n, total)
+        X = (1.0 / self.columns)[self.codes]
+        np.multiply(X, table.X, out=X)
+        X[~self.good[self.codes]] = 0.0
         self.basis = None
         if reduced and 2 * n[0] <= X.shape[1]:
             self.basis = X.reshape(len(n), n[0], -1)
             self.inverse, X = _own_basis(self.basis)
-        mean = self._means(X, total)
+        mean = np.add.reduceat(self.counts[:, None] * X, self.offsets[:-1]) / total[:, None]
         square = self._sums(self.counts * np.einsum("ij,ij->i", X, X)) / total
         if fit_intercept:
             about_mean = square - np.einsum("ij,ij->i", mean, mean)
@@ -140,25 +141,13 @@ class TasksInUnits:
     def _sums(self, values):
         return np.add.reduceat(values, self.offsets[:-1])
 
-    def _means(self, X, total):
-        """Weighted means of the rows of every task, (n, X.shape[1])."""
-        out = np.empty((len(total), X.shape[1]))
-        combine(X, _ALL, False, self.offsets, self.counts, 1.0 / total, out)
-        return out
-
     def _column_units(self, X, sizes, total):
-        """Scales of columns (n, d), from each task's own rows, shrunk to equal ones.
-
-        Rows of tasks that overflow become zeros.
-        """
+        """Scales of columns (n, d), from each task's own rows, shrunk to equal ones."""
         dof = np.where((sizes > 1) & (total > 1.0), total - 1.0, 1.0)
-        mean = self._means(X, total)
-        rest = X - mean[self.codes]
-        std = self._means(np.multiply(rest, rest, out=rest), dof)
-        del rest
+        mean, std = np.zeros((2, len(total), X.shape[1]))
+        column_moments(X, self.offsets, self.counts, total, dof, mean, std)
         self.good = np.isfinite(np.einsum("ij,ij->i", mean, mean) + np.einsum("ij->i", std))
-        if not self.good.all():
-            X[~self.good[self.codes]] = mean[~self.good] = std[~self.good] = 0.0
+        mean[~self.good] = std[~self.good] = 0.0
         np.sqrt(std, out=std)
         std[std <= TINY * np.abs(mean)] = 0.0
         if not self.fit_intercept:  # nothing takes up what is constant
@@ -169,11 +158,8 @@ class TasksInUnits:
     def centre(self, models):
         """Models (n, C, size) as level and slopes (n, C, 1 + k) in units."""
         w = models[..., : models.shape[-1] - self.fit_intercept] * self.columns[:, None]
-        w = (
-            w
-            if self.basis is None
-            else w @ self.basis.transpose(0, 2, 1) @ self.inverse.transpose(0, 2, 1)
-        )
+        if self.basis is not None:
+            w = w @ self.basis.transpose(0, 2, 1) @ self.inverse.transpose(0, 2, 1)
         out = np.zeros((*w.shape[:2], 1 + w.shape[2]))
         out[..., 1:] = w * (self.length / self.unit)[:, None, None]
         if self.fit_intercept:

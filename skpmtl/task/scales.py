@@ -163,7 +163,7 @@ def own_scales(summaries, released, common, single, own_unit=False):
     variance = np.where(seen, known, single + unknown)
     if not own_unit:
         place = place + math.log(2.0) * np.minimum(variance, MOST_VARIANCE)
-    return released * 2.0**place, variance
+    return released * np.exp2(place), variance
 
 
 def typical_squares(summaries, variance):
