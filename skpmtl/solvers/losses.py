@@ -661,13 +661,14 @@ class SharedGramLoss(SquaredLoss):
         return _shared_features(self, columns)
 
     def _resolvent(self, share):
-        G, d, trace = self.G, len(self.G), float(np.trace(self.G))
-        square = float(np.vdot(G, G))
-        rho = resolvents.balance(trace, square, d * square / (trace * trace or 1.0), d, share)
-        if rho is None:
+        mean = float(np.trace(self.G)) / len(self.G)
+        if not mean > 0:
             return None
+        rho = float(share) if isinstance(share, resolvents.Step) else mean
+        if isinstance(share, resolvents.Fraction):
+            rho *= float(share)
         rho += self.ridge
-        inverse = np.linalg.inv(G + (rho + self.ridge) * np.eye(d))
+        inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
         return rho, lambda W, S, V: (self.g + rho * (2.0 * W - S)) @ inverse - W
 
     evaluate = GramLoss.evaluate

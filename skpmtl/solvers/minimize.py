@@ -34,7 +34,7 @@ SMALLEST_SET = 32  # features of the first working set
 #   20 tasks x 50 x 2,000:  .10 .10 .10 .17 .19 / .21 .22 .26 .25 .24 / .35 .33 .29 .29 .27
 _SUBSPACE = 8
 _INSIDE = 1e-8  # part of a direction that is rounding; 1e-4 to 1e-12 took the same time on these
-_EVEN = 0.025  # share at which the step of splitting is the mean curvature, see `resolvents`
+_EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
 _CYCLES = 1000  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two

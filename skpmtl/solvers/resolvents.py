@@ -81,17 +81,15 @@ class Fraction(float):
     """In place of a share: rho as this fraction of the mean curvature."""
 
 
-def balance(trace, square, common, size, share, lowest=0.0):
+def _balance(trace, square, size, share, lowest=-1.0):
     """Step rho of splitting for these curvatures and this penalty; None if all curvatures are zero.
 
-    ``trace`` and ``square`` are the sums over all ``size`` curvatures and over their squares. Of
-    the mean weighted with itself, b, over the mean a, ``common`` is the part c / a that the mean
-    matrix of all tasks has, where features are correlated; the rest b / c is that of tasks with
-    fewer rows than features. With ``share`` that of alpha in the smallest one that leaves nothing,
-    rho = a (c / a)^e (b / c)^.35 f^(1 - c / b) where e = .85 log10(share / .025), from -1 to 1, and
-    f = share / .2, from .05 to 1; but no less than `lowest` a. On 55 random problems of 2-136 tasks
-    and shares of .001 to .5 it takes .91 of the iterations of a (b / a)^(.8 log10(share / .05)),
-    at worst 1.25; on 7 wide sparse ones .91, at worst 1.19.
+    ``trace`` and ``square`` are the sums over all ``size`` curvatures and over their squares. With
+    mean a and mean weighted with itself b, rho = a (b / a)^e: the more is penalised, the fewer
+    directions are in use, and these are those of large curvature. e = .8 log10(share / .05),
+    between `lowest` and 1, with ``share`` that of alpha in the smallest one that leaves nothing;
+    found on 60 random problems of 20-60 tasks, where it saves a tenth of the time on average and
+    two thirds at most.
     """
     if not trace > 0:
         return None
@@ -100,20 +98,14 @@ def balance(trace, square, common, size, share, lowest=0.0):
     mean = trace / size
     if isinstance(share, Fraction):
         return mean * float(share)
-    b = max(square / trace, mean)
-    c = float(np.clip(common * mean, mean, b))
-    e = np.clip(0.85 * np.log10(share / 0.025), -1.0, 1.0)
-    rho = mean * (c / mean) ** e * (b / c) ** 0.35
-    rho *= np.clip(share / 0.2, 0.05, 1.0) ** (1.0 - c / b)
-    return float(max(rho, lowest * mean))
+    weight = float(np.clip(0.8 * np.log10(20.0 * share), lowest, 1.0))
+    return mean * (square / trace / mean) ** weight
 
 
 def _add_balance(G, ridge, *share):
     """G_k <- (G_k + (ridge + rho) I)^-1 -> rho"""
     m, d = G.shape[:2]
-    trace, square = float(np.einsum("kjj->", G)), float(np.vdot(G, G))
-    total = G.sum(axis=0) / (trace or 1.0)
-    rho = balance(trace, square, d * float(np.vdot(total, total)), m * d, *share)
+    rho = _balance(float(np.einsum("kjj->", G)), float(np.vdot(G, G)), m * d, *share)
     if rho is None:
         return None
     rho += ridge
@@ -122,20 +114,12 @@ def _add_balance(G, ridge, *share):
     return rho
 
 
-def _common(loss):
-    """Mean curvature of the mean matrix, weighted with itself, over the mean; by two probes."""
-    Z, m = np.random.default_rng(0).standard_normal((2, loss.shape[1])), loss.shape[0]
-    MZ = np.array([loss.curvature(np.tile(z, (m, 1))).mean(axis=0) for z in Z]) - loss.ridge * Z
-    MZ /= np.vdot(Z, MZ) or 1.0
-    return float(np.vdot(Z, Z) * np.vdot(MZ, MZ))
-
-
 def _squared_by_rows(loss, share):
     """By n_k x n_k matrices: (s X'X + t)^-1 (s X'y + q) is
     q / t + X' (X X' + t / s)^-1 (y - X q / t)."""
     matrices = RowGrams(loss)
     size = loss.shape[0] * loss.shape[1]
-    rho = balance(matrices.trace, matrices.square, _common(loss), size, share)
+    rho = _balance(matrices.trace, matrices.square, size, share)
     if rho is None:
         return None
     rho += loss.ridge
@@ -160,7 +144,7 @@ def curved(loss, share, W, floor, lean):
     The slopes q of the rows are raised to (1 - floor) q + floor b, b their bound: with floor 1 the
     H_k bound every Hessian. `lean`: matrices may take no more room than W.
     """
-    share = share, 1.0  # below the mean curvature steps go too far where slopes change
+    share = share, 0.0  # below the mean curvature steps go too far where slopes change
     form = narrower(loss, W.size if lean else room_beside(loss))
     if form is None:
         return None
@@ -200,7 +184,7 @@ def curved(loss, share, W, floor, lean):
 
     else:
         matrices, against = RowGrams(loss, rows, ready=True), np.full(loss.shape[0], -1.0)
-        rho = balance(matrices.trace, matrices.square, _common(loss), W.size, *share)
+        rho = _balance(matrices.trace, matrices.square, W.size, *share)
         if rho is None:
             return None
         rho += ridge
