@@ -12,8 +12,10 @@ class Public:
     A dataclass whose fields are public numbers, text, arrays, or again `Public`. Deriving from this
     class is the declaration; nothing else is ever written.
 
-    `constraints`: values of the fields that are allowed, as in ``_parameter_constraints`` of
-    scikit-learn.
+    Attributes
+    ----------
+    constraints : dict of str to list
+        Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
     """
 
     constraints: ClassVar[dict[str, list]] = {}

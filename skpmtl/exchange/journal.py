@@ -37,9 +37,16 @@ class Journal:
     run : dict
         What makes this run: estimator, parameters, tasks; plain JSON values.
 
-    `place`: number of the next reply. `token`: drawn when the folder was made: a run from another
-    folder has another one. `begun`: whether there is a reply already. `key`: the same, for
-    `fingerprint`; it is the curator's secret.
+    Attributes
+    ----------
+    place : int
+        Number of the next reply.
+    token : str
+        Drawn when the folder was made: a run from another folder has another one.
+    begun : bool
+        Whether there is a reply already.
+    key : bytes
+        The same, for `fingerprint`; it is the curator's secret.
 
     Raises
     ------

@@ -202,8 +202,11 @@ class TaskSide:
     A task side sees the rows of its own tasks, and of the others nothing but what was released. A
     subclass defines `contributions`; the rest has defaults.
 
-    `remembers`: whether answers may depend on earlier queries. Where a worker was lost, a new one
-    is then asked them again.
+    Attributes
+    ----------
+    remembers : bool
+        Whether answers may depend on earlier queries. Where a worker was lost, a new one is
+        then asked them again.
     """
 
     remembers = True

@@ -31,10 +31,16 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
 def clipped_sum(name: str, bound, to=None, shape=None, less: float | NDArray | None = None):
     """``combine`` of a `Query` for `sum_of_clipped`.
 
-    `name`: of the contributions and their sum. `bound`, `shape`: as of `sum_of_clipped`. `to`,
-    ndarray (n_tasks,) or (n_tasks, p), default=None: of all tasks, as of `sum_of_clipped`. `less`,
-    float or ndarray, default=None: public value that is subtracted from every contribution before
-    it is clipped.
+    Parameters
+    ----------
+    name : str
+        Of the contributions and their sum.
+    bound, shape
+        As of `sum_of_clipped`.
+    to : ndarray (n_tasks,) or (n_tasks, p), default=None
+        Of all tasks, as of `sum_of_clipped`.
+    less : float or ndarray, default=None
+        Public value that is subtracted from every contribution before it is clipped.
     """
 
     def combine(contributions, positions=None):

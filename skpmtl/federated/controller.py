@@ -28,7 +28,10 @@ _LOOK = 0.05  # seconds between two looks for replies
 class StudyController(Controller):
     """Runs one study.
 
-    `study`: the settings of a `Study`, as the job has them.
+    Parameters
+    ----------
+    study : dict
+        The settings of a `Study`, as the job has them.
     """
 
     def __init__(self, study):

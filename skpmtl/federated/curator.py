@@ -37,9 +37,14 @@ BACKUPS = (
 def curate(channel, study, folder):
     """Run a study, or go on with one that was cut off. -> billboard
 
-    `channel`: carries the messages, see above. `study`: Study. `folder`: of the curator: its
-    journal and the log of the run, which are secret, and billboard.npz and report.json, which are
-    public.
+    Parameters
+    ----------
+    channel : object
+        Carries the messages, see above.
+    study : Study
+    folder : path-like
+        Of the curator: its journal and the log of the run, which are secret, and billboard.npz and
+        report.json, which are public.
 
     Raises
     ------

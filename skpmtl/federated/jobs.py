@@ -54,10 +54,16 @@ def run_study(study, kit, attempts=20, pause=10.0):
     A job that was cut off goes on from the journal at the server and from the ledgers of the sites:
     submitting it again spends nothing.
 
-    `study`: Study. `kit`: start-up kit of a user who may submit jobs; its folder has the user's
-    name. `attempts`, int, default=20: Jobs that are submitted at most. `pause`, float,
-    default=10.0: seconds between two tries to reach the server. The time after a failed job begins
-    with it, and doubles up to ten minutes: what people have to mend takes long.
+    Parameters
+    ----------
+    study : Study
+    kit : path-like
+        Start-up kit of a user who may submit jobs; its folder has the user's name.
+    attempts : int, default=20
+        Jobs that are submitted at most.
+    pause : float, default=10.0
+        Seconds between two tries to reach the server. The time after a failed job begins with it,
+        and doubles up to ten minutes: what people have to mend takes long.
 
     Raises
     ------

@@ -40,9 +40,14 @@ _BLOCK = 1 << 18  # numbers of X that a thread works on at a time
 class ColumnQuery:
     """One query about columns.
 
-    `what`, {"scales", "means", "squares"}: without a budget the latter two. `weights`, ndarray
-    (n_tasks,): of the mean over the records of a task. `noise_std`, `noise_step`, `shrink`, ndarray
-    (n_tasks,) or None: of the noise on a task's sum; None without a budget.
+    Attributes
+    ----------
+    what : {"scales", "means", "squares"}
+        Without a budget the latter two.
+    weights : ndarray (n_tasks,)
+        Of the mean over the records of a task.
+    noise_std, noise_step, shrink : ndarray (n_tasks,) or None
+        Of the noise on a task's sum; None without a budget.
     """
 
     what: str

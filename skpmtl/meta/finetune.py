@@ -42,8 +42,13 @@ _BLOCK = 1 << 18
 class KnownModel:
     """A prior of the models of tasks.
 
-    `models`, ndarray (n_outputs, size) or (n_tasks, n_outputs, size): its mean, the intercept last.
-    `error`: squared error of its scores that is expected, over that of 0. `log_weight`: float.
+    Attributes
+    ----------
+    models : ndarray (n_outputs, size) or (n_tasks, n_outputs, size)
+        Its mean, the intercept last.
+    error : float
+        Squared error of its scores that is expected, over that of 0.
+    log_weight : float
     """
 
     models: np.ndarray
@@ -56,13 +61,21 @@ def fine_tuned(rows, known, *, spread=False):
 
     A task whose rows overflow stays at the first of `known`, in silence.
 
-    `rows`: skpmtl.meta.steps.RoundRows. `known`: of scaled features, as what is returned. `spread`,
-    bool, default=False: whether covariances are asked for.
+    Parameters
+    ----------
+    rows : skpmtl.meta.steps.RoundRows
+    known : list of KnownModel
+        Of scaled features, as what is returned.
+    spread : bool, default=False
+        Whether covariances are asked for.
 
-    -> `models`, ndarray (n_tasks, n_outputs, size); `covariance`, ndarray (n_tasks, n_outputs, d +
-    1, d + 1) or None: Intercept last, zeros without one; infinite where rows overflow; `noise`,
-    ndarray (2, n_tasks) or None: of real targets: variance of the noise of a row, and its degrees
-    of freedom.
+    Returns
+    -------
+    models : ndarray (n_tasks, n_outputs, size)
+    covariance : ndarray (n_tasks, n_outputs, d + 1, d + 1) or None
+        Intercept last, zeros without one; infinite where rows overflow.
+    noise : ndarray (2, n_tasks) or None
+        Of real targets: variance of the noise of a row, and its degrees of freedom.
     """
     table = rows.table
     kind, m, d = ClassTasks if table.n_classes else TargetTasks, table.n_tasks, table.n_features
@@ -103,11 +116,19 @@ class TasksInUnits:
     With z = x / (columns length) - shift the score of a row is unit (l + z' v), so that l is the
     level near the mean row. `columns` are the task's own scales of columns.
 
-    `table`: of rows in float64, each once. `fit_intercept`: bool. `reduced`: whether rows may be
-    written in a basis of their own where they are few: nothing that is orthogonal to all rows of a
-    task changes in its model.
+    Parameters
+    ----------
+    table : TaskTable
+        Of rows in float64, each once.
+    fit_intercept : bool
+    reduced : bool
+        Whether rows may be written in a basis of their own where they are few: nothing that is
+        orthogonal to all rows of a task changes in its model.
 
-    `good`, ndarray (n,) of bool: tasks whose numbers do not overflow; others have rows of zeros.
+    Attributes
+    ----------
+    good : ndarray (n,) of bool
+        Tasks whose numbers do not overflow; others have rows of zeros.
     """
 
     def __init__(self, table, fit_intercept, reduced):

@@ -52,8 +52,12 @@ _PER_TASK = (
 class MetaPlan(Plan):
     """Public settings and noise of one fit.
 
-    `est`: with `max_rows_per_unit` and privacy="task-global" the records belong to persons.
-    `population`: with the `sizes` of all tasks, which are not read with privacy="local".
+    Parameters
+    ----------
+    est : estimator
+        With `max_rows_per_unit` and privacy="task-global" the records belong to persons.
+    population : Population
+        With the `sizes` of all tasks, which are not read with privacy="local".
 
     Attributes
     ----------

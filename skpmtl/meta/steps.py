@@ -25,8 +25,14 @@ class RoundRows:
 
     They are scaled some tasks at a time, so that no second table is ever held.
 
-    `table`: of dense rows. `fit_intercept`: bool. `scaling`, ndarray (2, n_features) or None:
-    middles and units of the features. `loss`: {"squared", "logistic", "multinomial"}.
+    Attributes
+    ----------
+    table : TaskTable
+        Of dense rows.
+    fit_intercept : bool
+    scaling : ndarray (2, n_features) or None
+        Middles and units of the features.
+    loss : {"squared", "logistic", "multinomial"}
     """
 
     table: TaskTable

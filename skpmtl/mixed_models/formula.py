@@ -30,7 +30,9 @@ _RANGE = (0.5, 2.0)  # of their numbers where no public one is given: logarithms
 def read_formula(formula):
     """Split a formula into its fixed and random parts.
 
-    `formula`: str.
+    Parameters
+    ----------
+    formula : str
 
     Returns
     -------
@@ -144,13 +146,23 @@ def _name(term):
 class Design:
     """Columns of the fixed and random effects of a table.
 
-    `parts`: as of `read_formula`. `data`: that the design is made of. Every row counts: missing
-    values are refused. `public`: public facts by column: the list of levels of a column of
-    categories, or the range (low, high) of one of numbers. Other names are constants of the
-    formula, such as knots. `is_private`: whether levels and terms must not be functions of the
-    rows.
+    Parameters
+    ----------
+    parts : dict
+        As of `read_formula`.
+    data : pandas.DataFrame
+        That the design is made of. Every row counts: missing values are refused.
+    public : dict
+        Public facts by column: the list of levels of a column of categories, or the range
+        (low, high) of one of numbers. Other names are constants of the formula, such as knots.
+    is_private : bool
+        Whether levels and terms must not be functions of the rows.
 
-    `names`: of the columns of the fixed effects, without offsets. `random_names`: list of str.
+    Attributes
+    ----------
+    names : list of str
+        Of the columns of the fixed effects, without offsets.
+    random_names : list of str
 
     Raises
     ------

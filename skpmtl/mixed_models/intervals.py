@@ -95,11 +95,21 @@ class _Deviance:
 def deviation_intervals(rows, fit, coverage, *, correlated=True, restricted=True):
     """Ends of intervals of standard deviations, of the random effects and, last, of rows.
 
-    `rows`: with one grouping. `fit`: of these rows. `coverage`: float. `correlated`, bool,
-    default=True: as in `fit_mixed`. `restricted`, bool, default=True: False: from the likelihood,
-    as ``confint`` of lme4.
+    Parameters
+    ----------
+    rows : GroupedRows
+        With one grouping.
+    fit : MixedFit
+        Of these rows.
+    coverage : float
+    correlated : bool, default=True
+        As in `fit_mixed`.
+    restricted : bool, default=True
+        False: from the likelihood, as ``confint`` of lme4.
 
-    -> `ends`, ndarray (q + 1, 2)
+    Returns
+    -------
+    ends : ndarray (q + 1, 2)
     """
     unit, q = math.sqrt(fit.sigma2), rows.Z.shape[1]
     rows, ends = replace(rows, y=rows.y / unit), []

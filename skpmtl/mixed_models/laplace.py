@@ -87,12 +87,21 @@ FAMILIES = {"binomial": _Binomial, "poisson": _Poisson}
 def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     """Maximise the approximate likelihood.
 
-    `rows`: y are shares of successes, or counts; entries of `others` are ones. `family`:
-    {"binomial", "poisson"}. `weight`, `offset`, ndarray (N,): numbers of trials, or weights of
-    rows; terms of eta without a coefficient. `correlated`, bool, default=True: False: random
-    effects are independent, as ``(x || g)`` of lme4. `max_iter`: int, default=500.
+    Parameters
+    ----------
+    rows : GroupedRows
+        y are shares of successes, or counts; entries of `others` are ones.
+    family : {"binomial", "poisson"}
+    weight, offset : ndarray (N,)
+        Numbers of trials, or weights of rows; terms of eta without a coefficient.
+    correlated : bool, default=True
+        False: random effects are independent, as ``(x || g)`` of lme4.
+    max_iter : int, default=500
 
-    -> `fit`, MixedFit: with sigma2 = 1; with one grouping also `influences`.
+    Returns
+    -------
+    fit : MixedFit
+        With sigma2 = 1; with one grouping also `influences`.
     """
     problem = _Problem(rows, FAMILIES[family], weight, offset, correlated)
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "ftol": _TOL, "gtol": 0.0}

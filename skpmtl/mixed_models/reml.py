@@ -41,10 +41,17 @@ _FLAT, _AWAY = 0.05, 0.3  # of L: nearly nothing, and where to start again
 class GroupedRows:
     """Rows of all tasks, sorted by task.
 
-    `X`, ndarray (N, p): columns of the fixed effects, of full rank. `Z`, ndarray (N, q): columns of
-    the random effects; q = 0 is least squares. `y`: ndarray (N,). `offsets`, ndarray (m + 1,): rows
-    of task t are ``offsets[t]:offsets[t + 1]``. `others`, tuple of csr_array (N, n_levels):
-    indicators of the levels of further groupings, times what rows are multiplied by.
+    Attributes
+    ----------
+    X : ndarray (N, p)
+        Columns of the fixed effects, of full rank.
+    Z : ndarray (N, q)
+        Columns of the random effects; q = 0 is least squares.
+    y : ndarray (N,)
+    offsets : ndarray (m + 1,)
+        Rows of task t are ``offsets[t]:offsets[t + 1]``.
+    others : tuple of csr_array (N, n_levels)
+        Indicators of the levels of further groupings, times what rows are multiplied by.
     """
 
     X: np.ndarray
@@ -221,10 +228,17 @@ def _check_alone(others):
 def fit_mixed(rows, *, correlated=True, max_iter=500):
     """Maximise the restricted likelihood.
 
-    `rows`: GroupedRows. `correlated`, bool, default=True: False: random effects are independent, as
-    ``(x || g)`` of lme4. `max_iter`: int, default=500.
+    Parameters
+    ----------
+    rows : GroupedRows
+    correlated : bool, default=True
+        False: random effects are independent, as ``(x || g)`` of lme4.
+    max_iter : int, default=500
 
-    -> `fit`, MixedFit
+    Returns
+    -------
+    fit : MixedFit
+
     """
     if rows.others:
         return _fit_with_others(rows, correlated, max_iter)

@@ -46,10 +46,16 @@ def _mixing(torch):
 class FlatModule:
     """A module with its parameters as one vector: shared ones, then those that stay with the task.
 
-    `est`: with `module`, `device`, `_arguments()`, and, if it has them, `local` and an integer
-    `random_state`. `loss`: {"squared", "logistic", "multinomial"}. `n_features`: of a row, which
-    the module gets as (batch, n_features) in the type of its parameters. `n_classes`: 0 for real
-    targets.
+    Parameters
+    ----------
+    est : estimator
+        With `module`, `device`, `_arguments()`, and, if it has them, `local` and an integer
+        `random_state`.
+    loss : {"squared", "logistic", "multinomial"}
+    n_features : int
+        Of a row, which the module gets as (batch, n_features) in the type of its parameters.
+    n_classes : int
+        0 for real targets.
 
     Attributes
     ----------

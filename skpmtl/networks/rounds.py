@@ -68,12 +68,21 @@ class PiecewiseGaussian(VectorGaussian):
 class NetworkPlan(Plan):
     """Noise of the rounds of one fit. Reads public numbers only.
 
-    `est`: estimator. `n_tasks`: int. `size`: numbers in all shared networks together. `groups`:
-    public number of tasks of every shared network. With a relation of r columns, r times n_tasks /
-    r. `relation`: Relation or None.
+    Parameters
+    ----------
+    est : estimator
+    n_tasks : int
+    size : int
+        Numbers in all shared networks together.
+    groups : ndarray
+        Public number of tasks of every shared network. With a relation of r columns, r times
+        n_tasks / r.
+    relation : Relation or None
 
-    `noise_multiplier`, float or None: standard deviation of the noise on the sum of the updates
-    over the bound; None: no noise.
+    Attributes
+    ----------
+    noise_multiplier : float or None
+        Standard deviation of the noise on the sum of the updates over the bound; None: no noise.
     """
 
     own_assumptions = (

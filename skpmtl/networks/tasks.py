@@ -14,11 +14,18 @@ class NetworkTaskSide(TaskSide):
 
     A task trains from w~, and sends its network - w~.
 
-    `est`: estimator. `network`: FlatModule. `table`: TaskTable. `which`: ndarray (n_tasks,) of
-    int64, centre of each task. `relation`: Relation, default=None, what `which` is instead.
+    Parameters
+    ----------
+    est : estimator
+    network : FlatModule
+    table : TaskTable
+    which : ndarray (n_tasks,) of int64, centre of each task
+    relation : Relation, default=None, what `which` is instead
 
-    `kept`: tensor (n_tasks, n_kept), local parameters and statistics, from round to round. `round`:
-    int, rounds that were asked, which batches follow from.
+    Attributes
+    ----------
+    kept : tensor (n_tasks, n_kept), local parameters and statistics, from round to round
+    round : int, rounds that were asked, which batches follow from
     """
 
     def __init__(self, est, network, table, which, relation=None):

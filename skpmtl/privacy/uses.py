@@ -19,8 +19,13 @@ _NOT_USES = ("fit", "partial_fit", "set_", "get_", "personalize", "from_", "_")
 class RowsOfTasks:
     """Rows of tasks, as those who use a fit have them.
 
-    `X`, ndarray or CSR matrix of shape (n, d): without the task. `y`, ndarray of shape (n,):
-    targets as given to the fit. `task`: ndarray of shape (n,).
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (n, d)
+        Without the task.
+    y : ndarray of shape (n,)
+        Targets as given to the fit.
+    task : ndarray of shape (n,)
     """
 
     X: object
@@ -81,12 +86,23 @@ def outcomes(model, table, changed, newcomers):
     tasks that the fit does not know, and for these again after ``personalize``, of which the second
     has rows without any weight.
 
-    `model`: fitted; it is not changed. `table`: where rows are taken from. `changed`: ids of the
-    tasks of which nothing is called. `newcomers`, ndarray (2,): ids of the tasks that the fit does
-    not know.
+    Parameters
+    ----------
+    model : estimator
+        Fitted; it is not changed.
+    table : TaskTable
+        Where rows are taken from.
+    changed : list
+        Ids of the tasks of which nothing is called.
+    newcomers : ndarray (2,)
+        Ids of the tasks that the fit does not know.
 
-    -> `found`, dict of str to object: by what was done: what came back, or the type and text of the
-    error; `said`, dict: see `skpmtl.privacy.observation.observing`.
+    Returns
+    -------
+    found : dict of str to object
+        By what was done: what came back, or the type and text of the error.
+    said : dict
+        See `skpmtl.privacy.observation.observing`.
     """
     found, said = {}, {}
     others = np.setdiff1d(table.tasks, changed)

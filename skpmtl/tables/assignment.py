@@ -21,8 +21,11 @@ __all__ = ["deal", "draw_seed", "hold_out", "random_words", "shuffled"]
 def draw_seed(random_state):
     """Seed of the functions below, an int.
 
-    `random_state`, int, RandomState instance or None: an integer is the seed itself, a generator
-    draws one, and None takes one from the operating system.
+    Parameters
+    ----------
+    random_state : int, RandomState instance or None
+        An integer is the seed itself, a generator draws one, and None takes one from the operating
+        system.
 
     Raises
     ------
@@ -43,11 +46,19 @@ def random_words(seed, purpose, tasks, sizes=None):
     The words of a task are the first of SHAKE128 (FIPS 202) of seed, purpose and id. A number and
     its text are the same id, as in a CSV file.
 
-    `seed`: int. `purpose`: what the words decide; two purposes have independent words. `tasks`,
-    ndarray of shape (m,): ids, as `encode_ids` returns them. `sizes`, ndarray of int of shape (m,),
-    default=None: number of words of each task; None: one.
+    Parameters
+    ----------
+    seed : int
+    purpose : str
+        What the words decide; two purposes have independent words.
+    tasks : ndarray of shape (m,)
+        Ids, as `encode_ids` returns them.
+    sizes : ndarray of int of shape (m,), default=None
+        Number of words of each task; None: one.
 
-    -> `words`, ndarray of uint64 of shape (sizes.sum(),)
+    Returns
+    -------
+    words : ndarray of uint64 of shape (sizes.sum(),)
     """
     ids = np.asarray(tasks).tolist()
     counts = [1] * len(ids) if sizes is None else np.asarray(sizes).tolist()
@@ -73,10 +84,18 @@ def _places(sizes):
 def shuffled(codes, tasks, seed, purpose="order"):
     """Rows sorted by task, in random order within each task.
 
-    `codes`, ndarray of int of shape (n,): position in `tasks` of the task of each row. `tasks`:
-    ndarray of shape (m,). `seed`: int. `purpose`, str, default="order": see `random_words`.
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n,)
+        Position in `tasks` of the task of each row.
+    tasks : ndarray of shape (m,)
+    seed : int
+    purpose : str, default="order"
+        See `random_words`.
 
-    -> `rows`, ndarray of int of shape (n,)
+    Returns
+    -------
+    rows : ndarray of int of shape (n,)
     """
     rows, sizes = _by_task(codes, len(tasks))
     words = random_words(seed, purpose, tasks, sizes)
@@ -101,8 +120,10 @@ def deal(codes, tasks, n_splits, *, labels=None, seed=0, shuffle=False):
     shuffle : bool, default=False
         Whether a task deals its rows in random order.
 
-    -> `fold`, ndarray of int of shape (n,): each fold has floor(k / n_splits) or ceil(k / n_splits)
-    of the k rows of a task.
+    Returns
+    -------
+    fold : ndarray of int of shape (n,)
+        Each fold has floor(k / n_splits) or ceil(k / n_splits) of the k rows of a task.
     """
     rows, sizes = _by_task(codes, len(tasks))
     if shuffle:
@@ -125,10 +146,18 @@ def hold_out(codes, tasks, share, seed):
     up for a random part of the tasks, so that the expected share is exact for tasks of any size.
     Each task keeps at least one row.
 
-    `codes`, ndarray of int of shape (n,): position in `tasks` of the task of each row. `tasks`:
-    ndarray of shape (m,). `share`: Between 0 and 1. `seed`: int.
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n,)
+        Position in `tasks` of the task of each row.
+    tasks : ndarray of shape (m,)
+    share : float
+        Between 0 and 1.
+    seed : int
 
-    -> `held`, ndarray of bool of shape (n,)
+    Returns
+    -------
+    held : ndarray of bool of shape (n,)
     """
     rows, sizes = shuffled(codes, tasks, seed), np.bincount(codes, minlength=len(tasks))
     up = (random_words(seed, "rounding", tasks) >> np.uint64(11)) * 2.0**-53

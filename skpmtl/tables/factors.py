@@ -37,9 +37,17 @@ ABOVE, BELOW, ACROSS = "above", "below", "across"
 class Factor(Public):
     """Levels of one factor above the tasks.
 
-    `name`: str. `levels`: that tasks of the fit have, sorted. `tasks`: tasks whose level is known,
-    sorted, including those that may be added after a fit. `codes`: their places among `levels`; -1
-    of a level that no task of the fit has. `counts`: tasks of the fit by level.
+    Attributes
+    ----------
+    name : str
+    levels : list of str
+        That tasks of the fit have, sorted.
+    tasks : list of int or str
+        Tasks whose level is known, sorted, including those that may be added after a fit.
+    codes : list of int
+        Their places among `levels`; -1 of a level that no task of the fit has.
+    counts : list of int
+        Tasks of the fit by level.
     """
 
     name: str
@@ -112,7 +120,12 @@ class Factor(Public):
 class RowFactor(Public):
     """Levels of a factor across tasks, such as items that pupils of many schools answer.
 
-    `name`: Column of X. `levels`: Sorted.
+    Attributes
+    ----------
+    name : str or int
+        Column of X.
+    levels : list of int or str
+        Sorted.
     """
 
     name: str | int
@@ -146,10 +159,15 @@ class RowFactor(Public):
 class FactorEffects(Public):
     """What is known of the effects of a factor above or across tasks, in units of the target.
 
-    `factor`: Factor or RowFactor. `effects`, ndarray (n_levels,): what levels of tasks, or targets
-    of rows, are moved by. `spread`, float or None: standard deviation of effects; None where
-    nothing was released. `doubt`, ndarray (n_levels,) or None: standard deviations of the effects
-    about what was found of them.
+    Attributes
+    ----------
+    factor : Factor or RowFactor
+    effects : ndarray (n_levels,)
+        What levels of tasks, or targets of rows, are moved by.
+    spread : float or None
+        Standard deviation of effects; None where nothing was released.
+    doubt : ndarray (n_levels,) or None
+        Standard deviations of the effects about what was found of them.
     """
 
     factor: Factor | RowFactor
@@ -189,9 +207,14 @@ class FactorEffects(Public):
 class RowLevels:
     """The level of every row, of one factor or more.
 
-    `names`: columns of X, in the order of `codes`. `labels`: levels of each factor, sorted: those
-    of these rows, or of its public list. `codes`, ndarray (n_rows, n_factors) of int64: Places of
-    the levels of rows among `labels`.
+    Attributes
+    ----------
+    names : tuple of str or int
+        Columns of X, in the order of `codes`.
+    labels : tuple of ndarray
+        Levels of each factor, sorted: those of these rows, or of its public list.
+    codes : ndarray (n_rows, n_factors) of int64
+        Places of the levels of rows among `labels`.
     """
 
     names: tuple

@@ -22,10 +22,18 @@ _EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 class TableFile:
     """A table in a file, one row per record, with a header.
 
-    `path`: Parquet if it ends in ``.parquet``, otherwise CSV. `sep`, str, default=",": Separator of
-    a CSV file, one character. `encoding`, str, default="utf-8": of a CSV file, as Python names it.
-    `decimal`, str, default=".": Decimal mark of a CSV file, one character. `missing`, tuple of str,
-    default=(): Words that stand for a gap in columns of numbers, in addition to empty cells.
+    Parameters
+    ----------
+    path : Path
+        Parquet if it ends in ``.parquet``, otherwise CSV.
+    sep : str, default=","
+        Separator of a CSV file, one character.
+    encoding : str, default="utf-8"
+        Of a CSV file, as Python names it.
+    decimal : str, default="."
+        Decimal mark of a CSV file, one character.
+    missing : tuple of str, default=()
+        Words that stand for a gap in columns of numbers, in addition to empty cells.
 
     Raises
     ------

@@ -26,7 +26,10 @@ _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 class WrittenRows:
     """Rows of a table as arrays of float64, which are written out where they are asked for.
 
-    `table`: Dense or sparse, with or without `rows`.
+    Parameters
+    ----------
+    table : TaskTable
+        Dense or sparse, with or without `rows`.
     """
 
     def __init__(self, table):
@@ -493,10 +496,15 @@ def floats(values):
     Whether one task has such numbers (integers of hundreds of digits, long doubles) must not end
     the fit of all.
 
-    `values`: of integers, floats, booleans or objects.
+    Parameters
+    ----------
+    values : array-like or sparse matrix
+        Of integers, floats, booleans or objects.
 
-    -> `values`, ndarray or sparse matrix of float64: the same object where it has that type
-    already.
+    Returns
+    -------
+    values : ndarray or sparse matrix of float64
+        The same object where it has that type already.
 
     Raises
     ------

@@ -47,8 +47,12 @@ def aggregate(party, job, uploads):
     A section of the uploads is read after the results of the one before were taken. Results have
     ``WEIGHT + VALUE`` fractional bits: averages are not truncated, clients rescale.
 
-    `party`: Server or Dealer. `job`: Job. `uploads`: ``uploads.part(name)``, and
-    ``uploads.columns(section)`` of shared layers, are `Masked`.
+    Parameters
+    ----------
+    party : Server or Dealer
+    job : Job
+    uploads : Uploads
+        ``uploads.part(name)``, and ``uploads.columns(section)`` of shared layers, are `Masked`.
     """
     n, rows = job.n_clients, job.max_heads
     owner = np.repeat(np.arange(n), rows)

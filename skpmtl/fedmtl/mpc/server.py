@@ -93,8 +93,13 @@ def _of_other_splits(job, client):
 class Process:
     """Rounds of one server, or of the dealer.
 
-    `rank`, `n_servers`: the dealer has the rank `n_servers`. `control`: connection to the clients.
-    `links`: by rank: server 0 and the dealer to all others, others to these two.
+    Parameters
+    ----------
+    rank, n_servers : int
+        The dealer has the rank `n_servers`.
+    control : connection to the clients
+    links : dict of int to Link
+        By rank: server 0 and the dealer to all others, others to these two.
     """
 
     def __init__(self, rank, n_servers, control, links):

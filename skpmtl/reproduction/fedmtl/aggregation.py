@@ -15,8 +15,18 @@ __all__ = ["VERSIONS", "Upload", "aggregate", "cosines", "h_score", "similarity"
 class Upload:
     """What client i sends.
 
-    `shared`, ndarray (ds,): W_i^S. `heads`, ndarray (K_i, dt): W_i^T. `tasks`: U_i, in the order of
-    the heads: the mapping M_i. `size`: D_i, rows of training. `threshold`: Z_i of this round.
+    Parameters
+    ----------
+    shared : ndarray (ds,)
+        W_i^S.
+    heads : ndarray (K_i, dt)
+        W_i^T.
+    tasks : list of int
+        U_i, in the order of the heads: the mapping M_i.
+    size : int
+        D_i, rows of training.
+    threshold : float
+        Z_i of this round.
     """
 
     shared: np.ndarray
@@ -64,7 +74,12 @@ def thresholded(S, Z):
 def aggregate(uploads, scores, head_scores):
     """Equations 8 and 2 with `scores`, 9 and 3 with `head_scores`, both (N, N).
 
-    -> `shared`, ndarray (N, ds): W_i^S*; `heads`, list of ndarray (K_i, dt): W_i^T*.
+    Returns
+    -------
+    shared : ndarray (N, ds)
+        W_i^S*.
+    heads : list of ndarray (K_i, dt)
+        W_i^T*.
     """
     D = np.array([u.size for u in uploads], dtype=float)
     p = scores * D  # (8)

@@ -56,7 +56,10 @@ def mixture(before, own, candidates, loss):
     Weights max(0, (L(before) - L(theta_n)) / |theta_n - before|), L on the validation rows of the
     client. Where no model helps, its own trained one, `own`, stays.
 
-    -> `model`, ndarray (size,); `weights`, ndarray (M,)
+    Returns
+    -------
+    model : ndarray (size,)
+    weights : ndarray (M,)
     """
     at = loss(before)
     moves = candidates - before

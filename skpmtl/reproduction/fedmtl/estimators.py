@@ -21,7 +21,11 @@ __all__ = ["FittedClients", "FedMTLRounds", "PublishedFedMTL"]
 class FittedClients:
     """The models of all clients during or after the rounds.
 
-    `clients`: list of Client. `names`: ndarray (n_clients,). `n_tasks`: int.
+    Parameters
+    ----------
+    clients : list of Client
+    names : ndarray (n_clients,)
+    n_tasks : int
     """
 
     def __init__(self, clients, names, n_tasks):

@@ -8,9 +8,17 @@ __all__ = ["Perceptron"]
 class Perceptron:
     """Rectified hidden layers that the tasks share, and a linear layer for each task.
 
-    `n_features`: int. `hidden`: Widths of the shared layers. `outputs`: Attributes or Categories.
+    Parameters
+    ----------
+    n_features : int
+    hidden : tuple of int
+        Widths of the shared layers.
+    outputs : Attributes or Categories
 
-    `n_shared`, `head_size`: ds and dt of the paper.
+    Attributes
+    ----------
+    n_shared, head_size : int
+        ds and dt of the paper.
     """
 
     def __init__(self, n_features, hidden, outputs):

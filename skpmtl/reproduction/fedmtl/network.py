@@ -16,9 +16,13 @@ __all__ = ["SharedModule", "PublishedFedMTLNetwork", "lenet", "mobilenet_v2", "s
 class SharedModule:
     """Shared layers and task layers that are torch modules, as a vector, see `models`.
 
-    `module`, `head`: Return new ``torch.nn.Module``, without buffers: the shared layers, from rows
-    (n, ...), and a task layer, from what these give to scores (n, L, ...). `outputs`: Attributes or
-    Categories. `device`: str, default="cpu".
+    Parameters
+    ----------
+    module, head : callable
+        Return new ``torch.nn.Module``, without buffers: the shared layers, from rows (n, ...), and
+        a task layer, from what these give to scores (n, L, ...).
+    outputs : Attributes or Categories
+    device : str, default="cpu"
     """
 
     def __init__(self, module, head, outputs, device="cpu"):

@@ -62,11 +62,23 @@ class FedMTLPlan:
 class Client:
     """A device.
 
-    `model`: Perceptron or SharedModule. `X`: ndarray (D_i, ...). `Y`, ndarray (D_i, K_i, ...): NaN
-    where a target is missing. `tasks`: U_i. `held`, tuple (X, Y): Validation rows, for "fedfomo".
+    Parameters
+    ----------
+    model : Perceptron or SharedModule
+    X : ndarray (D_i, ...)
+    Y : ndarray (D_i, K_i, ...)
+        NaN where a target is missing.
+    tasks : list of int
+        U_i.
+    held : tuple (X, Y)
+        Validation rows, for "fedfomo".
 
-    `w`, ndarray (size,): the model that predicts, W_i^* of "fedmtl". `received`, ndarray (size,):
-    what the server sent last.
+    Attributes
+    ----------
+    w : ndarray (size,)
+        The model that predicts, W_i^* of "fedmtl".
+    received : ndarray (size,)
+        What the server sent last.
     """
 
     def __init__(self, model, X, Y, tasks, held=None):
@@ -135,9 +147,11 @@ def run(plan, clients, start, rng, watch=None, servers=None):
     servers : skpmtl.fedmtl.secure.SecureServers, default=None
         They aggregate on shares: lines 4 to 12 of Algorithm 1. None: in the clear.
 
-    -> `history`, dict of ndarray (n_rounds,): "participants"; "uploaded" and "downloaded", numbers
-    of parameters, of all clients together; "client_seconds" of local work and "server_seconds", CPU
-    time.
+    Returns
+    -------
+    history : dict of ndarray (n_rounds,)
+        "participants"; "uploaded" and "downloaded", numbers of parameters, of all clients together;
+        "client_seconds" of local work and "server_seconds", CPU time.
     """
     shared, heads = start
     heads = np.broadcast_to(heads, (len(clients), *heads.shape[-2:]))

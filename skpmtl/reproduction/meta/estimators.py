@@ -27,8 +27,13 @@ _COUNT = [Interval(Integral, 1, None, closed="left")]
 class PublishedInit:
     """What a fit publishes.
 
-    `init`, ndarray (size,): the initialisation. `path`, ndarray (n_rounds + 1, size): phi_1 and the
-    result of every round. `report`: PrivacyReport.
+    Attributes
+    ----------
+    init : ndarray (size,)
+        The initialisation.
+    path : ndarray (n_rounds + 1, size)
+        phi_1 and the result of every round.
+    report : PrivacyReport
     """
 
     init: np.ndarray

@@ -21,8 +21,13 @@ __all__ = ["GeneralizedLinear"]
 class GeneralizedLinear:
     """Scores w x + b; the loss is half the squared error, or that of logistic regression.
 
-    `n_features`: int. `n_classes`: 0 for real targets. With two classes y is -1 or 1; with more,
-    the number of the class. `fit_intercept`: a last feature 1.
+    Parameters
+    ----------
+    n_features : int
+    n_classes : int
+        0 for real targets. With two classes y is -1 or 1; with more, the number of the class.
+    fit_intercept : bool
+        A last feature 1.
     """
 
     def __init__(self, n_features, n_classes, fit_intercept):

@@ -17,8 +17,13 @@ _ROWS = 512  # whose gradients are held at once
 class MetaModule:
     """A torch module as a vector of its parameters, with the interface of `models`.
 
-    `module`: without buffers; its parameters are the public start. `loss`, callable or None:
-    ``loss(scores, X, y) -> (n,)``; None: by `n_classes`, as of a linear model. `n_classes`: int.
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Without buffers; its parameters are the public start.
+    loss : callable or None
+        ``loss(scores, X, y) -> (n,)``; None: by `n_classes`, as of a linear model.
+    n_classes : int
     """
 
     def __init__(self, module, loss, n_classes):

@@ -74,8 +74,13 @@ META_STEPS = {"ftl": FollowTheLeader, "aogd": AdaptiveDescent, "reptile": Reptil
 def meta_learner(settings, start):
     """The meta-learner as a curator. -> (phi^, all initialisations phi_1.. (n_rounds + 1, size))
 
-    `settings`: with `n_tasks`, `tasks_per_round`, `visits`, `meta_step`, `meta_learning_rate`,
-    `meta_decay`, `iterate` and `radius`. `start`, ndarray (size,): phi_1.
+    Parameters
+    ----------
+    settings : object
+        With `n_tasks`, `tasks_per_round`, `visits`, `meta_step`, `meta_learning_rate`,
+        `meta_decay`, `iterate` and `radius`.
+    start : ndarray (size,)
+        phi_1.
     """
     phi, path = start, [start]
     step = META_STEPS[settings.meta_step](settings)
@@ -109,8 +114,13 @@ def _sum_of_models(radius, contributions, positions=None):
 class MetaTasks(TaskSide):
     """What tasks send: the outcome of a private descent from phi, less the public start.
 
-    `model`: model of `models` or `network`. `rows`, list of (X (n, d), y (n,)): of every task.
-    `plan`: MetaRoundsPlan. `source`: noise source.
+    Parameters
+    ----------
+    model : model of `models` or `network`
+    rows : list of (X (n, d), y (n,))
+        Of every task.
+    plan : MetaRoundsPlan
+    source : noise source
     """
 
     remembers = False

@@ -30,8 +30,13 @@ _DIVERGED = (
 class MPMTLReleases:
     """What a fit publishes.
 
-    `moments`, list of ndarray (d, d): Noisy second moments, one a round. `projections`, list of
-    ndarray (d, d): M of every round, which follow from them. `report`: PrivacyReport.
+    Attributes
+    ----------
+    moments : list of ndarray (d, d)
+        Noisy second moments, one a round.
+    projections : list of ndarray (d, d)
+        M of every round, which follow from them.
+    report : PrivacyReport
     """
 
     moments: list

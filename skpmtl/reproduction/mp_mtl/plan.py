@@ -22,8 +22,11 @@ _NONE = (
 def best_allocation(accelerated, strongly_convex, q0=None):
     """Theorem 6: the exponent alpha of epsilon_t = t^alpha, or the pair ("geometric", Q).
 
-    `accelerated`, `strongly_convex`: bool. `q0`, float, default=None: Q_0 = 1 - mu / L, or 1 -
-    sqrt(mu / L) with acceleration; where losses are strongly convex.
+    Parameters
+    ----------
+    accelerated, strongly_convex : bool
+    q0 : float, default=None
+        Q_0 = 1 - mu / L, or 1 - sqrt(mu / L) with acceleration; where losses are strongly convex.
     """
     if not strongly_convex:
         return 0.4 if accelerated else 0.0

@@ -35,10 +35,18 @@ def kept_share(moments, threshold):
 def low_rank_projection(sigma, threshold, n_directions):
     """Steps 6 to 8 of Algorithm 2: M = U S U'.
 
-    `sigma`, ndarray (d, d): Noisy second moment. `threshold`: eta lambda. `n_directions`: Leading
-    directions that are kept, min(d, m) as printed; the others become 0.
+    Parameters
+    ----------
+    sigma : ndarray (d, d)
+        Noisy second moment.
+    threshold : float
+        eta lambda.
+    n_directions : int
+        Leading directions that are kept, min(d, m) as printed; the others become 0.
 
-    -> `M`, ndarray (d, d)
+    Returns
+    -------
+    M : ndarray (d, d)
     """
     values, U = np.linalg.eigh(sigma)
     share = kept_share(values, threshold)
@@ -58,14 +66,21 @@ PROJECTIONS = {"low-rank": low_rank_projection, "group-sparse": group_sparse_pro
 def curator(plan, watch=None):
     """Steps 4 to 6 in T rounds: a generator of queries, as `skpmtl.exchange.run` takes them.
 
-    `plan`: MPMTLPlan. `watch`, callable, default=None: ``watch(t, projection)`` after round t = 1,
-    ..., T, once all tasks have made its step.
+    Parameters
+    ----------
+    plan : MPMTLPlan
+    watch : callable, default=None
+        ``watch(t, projection)`` after round t = 1, ..., T, once all tasks have made its step.
 
-    Yields Query for "moment", the second moment of the clipped models; one more after the last
-    round, which brings the last projection and asks for nothing.
+    Yields
+    ------
+    Query for "moment", the second moment of the clipped models; one more after the last round,
+    which brings the last projection and asks for nothing.
 
-    -> `moments, projections`, lists of ndarray (d, d): what was released, and the projections that
-    follow from it.
+    Returns
+    -------
+    moments, projections : lists of ndarray (d, d)
+        What was released, and the projections that follow from it.
     """
     moments, projections, M = [], [], None
     d = plan.dimension
@@ -141,8 +156,12 @@ class ModelTasks(TaskSide):
     l1 : float, default=0.0
         Strength of sum_j |w_j|, for single-task learning.
 
-    `projected`, ndarray (m, d): models after the last round, W^(t). `total`, ndarray (m, d): their
-    sum over the rounds.
+    Attributes
+    ----------
+    projected : ndarray (m, d)
+        Models after the last round, W^(t).
+    total : ndarray (m, d)
+        Their sum over the rounds.
     """
 
     def __init__(

@@ -31,9 +31,14 @@ class BiasedMeanWarning(UserWarning):
 class PMTLReleases:
     """What a fit publishes.
 
-    `shared`, ndarray (size,): w~ after the last round; (m, size), the models of all tasks, with
-    ``method="concatenated"``; None where nothing is released. `lengths`: of the released updates.
-    `report`: PrivacyReport.
+    Attributes
+    ----------
+    shared : ndarray (size,)
+        w~ after the last round; (m, size), the models of all tasks, with
+        ``method="concatenated"``; None where nothing is released.
+    lengths : list of float
+        Of the released updates.
+    report : PrivacyReport
     """
 
     shared: np.ndarray | None

@@ -31,10 +31,20 @@ class FixedRelation:
     released and multiplied by P, so that replacing one task moves the release by at most 2 gamma
     max_k |e * P_k|. For the mean-regularised Omega = I - 11'/m this is the mean alone.
 
-    `omega`, array-like (m, m): Symmetric, in the order of the sorted tasks. `n_tasks`: int.
+    Parameters
+    ----------
+    omega : array-like (m, m)
+        Symmetric, in the order of the sorted tasks.
+    n_tasks : int
 
-    `out`, ndarray (m, r): P. `places`, ndarray (m, r): rows e * P_k over `largest`, of length 1 at
-    most. `largest`: max_k |e * P_k|.
+    Attributes
+    ----------
+    out : ndarray (m, r)
+        P.
+    places : ndarray (m, r)
+        Rows e * P_k over `largest`, of length 1 at most.
+    largest : float
+        max_k |e * P_k|.
     """
 
     def __init__(self, omega, n_tasks):

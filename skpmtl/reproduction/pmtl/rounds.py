@@ -75,13 +75,24 @@ METHODS = {
 def curator(plan, start, watch=None):
     """The global learner: a generator of queries, as `skpmtl.exchange.run` takes them.
 
-    `plan`: PMTLPlan. `start`, ndarray (size,): w~ of round 0, public. `watch`, callable,
-    default=None: ``watch(t, shared)`` after round t = 1, ..., T.
+    Parameters
+    ----------
+    plan : PMTLPlan
+    start : ndarray (size,)
+        w~ of round 0, public.
+    watch : callable, default=None
+        ``watch(t, shared)`` after round t = 1, ..., T.
 
-    Yields PublicDraw of S_t, where a part of the tasks is drawn, and Query for "update".
+    Yields
+    ------
+    PublicDraw of S_t, where a part of the tasks is drawn, and Query for "update".
 
-    -> `shared`, ndarray (size,), or (m, size) where every task has its own part, or (r, size) with
-    a relation of rank r; `lengths`, list of float: of the released updates, round by round.
+    Returns
+    -------
+    shared : ndarray (size,), or (m, size) where every task has its own part, or (r, size) with a
+        relation of rank r
+    lengths : list of float
+        Of the released updates, round by round.
     """
     method, m = METHODS[plan.method], plan.n_tasks
     clip_norm = math.inf if plan.noise_multiplier is None else plan.clip_norm
@@ -127,8 +138,15 @@ def _side_by_side(clip_norm):
 class GradientSteps:
     """Gradient steps of a task.
 
-    `n_steps`: E of the paper. `rate`: eta of the paper. `lam`: float. `batch_size`, int or None:
-    rows of a step, drawn with replacement. None: all rows.
+    Parameters
+    ----------
+    n_steps : int
+        E of the paper.
+    rate : float
+        eta of the paper.
+    lam : float
+    batch_size : int or None
+        Rows of a step, drawn with replacement. None: all rows.
     """
 
     n_steps: int
@@ -161,7 +179,10 @@ class LocalTasks(TaskSide):
         Of a `FixedRelation`: its rows times what is released are the centres of the tasks. None:
         all tasks have one centre.
 
-    `own`, ndarray (m, size) or None: w_k; theta_k of split models.
+    Attributes
+    ----------
+    own : ndarray (m, size) or None
+        w_k; theta_k of split models.
     """
 
     def __init__(self, method, model, outputs, steps, rng, out=None):
@@ -289,7 +310,9 @@ def finetuned(tasks, W, shared, how, steps):
     steps : GradientSteps
         All rows in every step.
 
-    -> `W`, ndarray (m, size)
+    Returns
+    -------
+    W : ndarray (m, size)
     """
     model, outputs, W = tasks.model, tasks.outputs, W.copy()
     for k in model.blocks(np.arange(len(W))):

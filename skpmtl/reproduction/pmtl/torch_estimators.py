@@ -13,9 +13,15 @@ __all__ = ["ModuleModel", "PublishedPMTLTorchClassifier"]
 class ModuleModel(OneByOne):
     """A torch module as a vector of its parameters, see `models`.
 
-    `module`: from rows (n, d) to scores (n, c), without buffers; its parameters are the public
-    start. `tasks`: list of Task. `n_outputs`: int. `loss`, {"mean", "sum"}, default="mean": Over
-    the rows of a task. `device`: str, default="cpu".
+    Parameters
+    ----------
+    module : torch.nn.Module
+        From rows (n, d) to scores (n, c), without buffers; its parameters are the public start.
+    tasks : list of Task
+    n_outputs : int
+    loss : {"mean", "sum"}, default="mean"
+        Over the rows of a task.
+    device : str, default="cpu"
     """
 
     def __init__(self, module, tasks, n_outputs, *, loss="mean", device="cpu"):
