@@ -348,8 +348,8 @@ def warn_of_little(est, fitted):
             "feature_range= and target_range=, more rows, a larger epsilon, or more tasks."
         )
     elif wants_mean and "mean_coef_" not in fitted:
-        known = "target_range=, " if hasattr(est, "target_range") else ""
-        text = f'no mean model, although unseen_task="mean". Remedies: {known}{remedy}.'
+        known = "target_range=, " if "target_range" in est.get_params() else ""
+        text = f"no mean model of what tasks share. Remedies: {known}{remedy}."
     elif wants_mean and _seeks_slopes(est) and getattr(board, "mean_is_level", False):
         text = (
             "slopes that all tasks share are below their noise, and unseen tasks have the common "
@@ -818,7 +818,9 @@ class BaseMTL(
         if level != "population":
             raise ValueError(f'level={level!r} must be "task" or "population".')
         if not self._has_mean():
-            refit = ': refit with unseen_task="mean"' if "unseen_task" in self.get_params() else ""
+            more = {"error": 'unseen_task="mean"', "mean": "a larger epsilon, or more tasks"}
+            refit = more.get(getattr(self, "unseen_task", None))
+            refit = f": refit with {refit}" if refit else ""
             raise ValueError(f'This fit has no pooled model for level="population"{refit}.')
         if task is None and self.task_feature is None and not is_mapping_of_tasks(X):
             task = np.repeat(self.tasks_[:1], X.shape[0] if hasattr(X, "shape") else len(X))

@@ -55,7 +55,7 @@ METHODS = {
 # What parameters are called here.
 _HERE = {
     "Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE.",
-    'mean model, although unseen_task="mean"': "model that tasks share, for a picture of effects",
+    "mean model of what tasks share": "model that tasks share, for a picture of effects",
     "target_range=": "--target-range",
     "columns of public scale": "public scales of columns (--public)",
     "fewer columns": "fewer columns (--drop)",

@@ -104,10 +104,12 @@ def _slopes(board):
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"
     if board.slopes_are_equal:
+        # As they are used, where the scales of columns are not known well.
+        unit *= float(np.mean(board.column_scale / board.safe_scale))
         drift = unit * math.sqrt(board.n_features) * board.centre_noise[1]
         return (
-            "those of tasks are equal, as far as their rows show, and change predictions by about "
-            f"{_round(unit * size)} {measure}"
+            "those of columns and intervals are the same in all tasks, and change predictions by "
+            f"about {_round(unit * size)} {measure}"
             + (f", with noise of about {_round(drift)}" if drift else "")
         )
     return (

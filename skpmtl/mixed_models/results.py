@@ -610,8 +610,12 @@ class _Estimated:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.estimator = est.fit(columns, y, task=group, sample_weight=weights)
+        names = ("tasks=[...]", "group", "[...]"), ("target_range=", "response", "(low, high)")
         for warning in caught:
-            warnings.warn(str(warning.message), warning.category, stacklevel=users_line())
+            text = str(warning.message)
+            for name, part, of_part in names:  # as `public` has them
+                text = text.replace(name, f"public={{{design.parts[part]!r}: {of_part}}}")
+            warnings.warn(text, warning.category, stacklevel=users_line())
         self.groups = self.estimator.tasks_
 
     def _columns(self, X, levels, offset):

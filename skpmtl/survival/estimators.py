@@ -271,6 +271,11 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
             base = self._periods.cumulative(self.baseline_hazard_, times)
             return np.exp(score)[:, None] * base
         est = self.estimator_
+        if ids is None and not est._has_mean():
+            raise ValueError(
+                "This fit found no pooled model to predict with: pass the tasks of the rows, or "
+                "refit with a larger epsilon or more tasks."
+            )
         level = {"level": "population"} if ids is None else {}
         if ids is None and not len(est.tasks_):  # of a billboard, for which all tasks are new
             ids, level = np.zeros(len(X), dtype=np.int64), {}
@@ -379,8 +384,8 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
             )
         else:
             words = (
-                "There are no standard errors: how far these effects are from the truth is not "
-                "known."
+                "There are no standard errors. `privacy_` states the noise of all slopes, with "
+                "those of intervals; effects may also be nearer to zero than the truth."
             )
         return names, self.coef_, error, np.inf, words
 
