@@ -275,7 +275,7 @@ def test_clients_of_fedmtl_have_weights(kind):
 def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
     """No record moves the sum by more than the bound, nor its replacement by more than two."""
     rng = np.random.default_rng(loss)
-    n, d, C, clip = 12, 3, 3 if loss == MULTINOMIAL else 1, 0.7
+    n, d, C, clip = 30, 3, 3 if loss == MULTINOMIAL else 1, 0.7
     X = read_only(np.exp(2.0 * rng.normal(size=(n, 1))) * rng.normal(size=(n, d)))
     y = {SQUARED: 9 * rng.normal(size=n), LOGISTIC: rng.choice([-1.0, 1.0], n)}.get(
         loss, rng.integers(0, 3, n).astype(float)
@@ -291,8 +291,8 @@ def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
     assert_allclose(total(w, range(n)), sum(a * g for a, g in zip(w, single, strict=True)))
     far = max(
         np.linalg.norm(total(np.ones(n), [i]) - total(np.full(n, b), [j]))
-        for i in range(n)
-        for j in range(n)
+        for i in range(12)
+        for j in range(12)
         for b in (0.0, 0.5, 1.0)
     )
     assert clip < far <= 2.0 * clip
