@@ -397,8 +397,8 @@ SPOILS = {
         est, "cache", {"rows": [np.abs(table.X).max(axis=0)]}
     ),
     "Attribute: compare['closure']['top'] depends": encloses,
-    "Attribute: compare[": lambda est, fitted, table: setattr(
-        est, "compare", functools.partial(max, largest(table))
+    "Attribute: larger[": lambda est, fitted, table: setattr(
+        est, "larger", functools.partial(max, largest(table))
     ),
     "Attribute: n_iter_ depends on more": lambda est, fitted, table: fitted.update(
         n_iter_=int(largest(table))
@@ -438,11 +438,18 @@ def test_side_channels(text):
         assert kinds(found) == {kind if kind != text else "Process"}
 
 
-@pytest.mark.parametrize("spoil", [nests, others_models, tells, extra_release, rare_release])
+def every_sound(est, fitted, table):
+    """All of these but releases that the report leaves out."""
+    for spoil in SPOILS.values():
+        if spoil not in (extra_release, rare_release):
+            spoil(est, fitted, table)
+
+
+@pytest.mark.parametrize("spoil", [every_sound, extra_release, rare_release])
 def test_the_same_data_are_no_neighbour(spoil):
     """Nothing is left to find but what the report leaves out."""
     sound = failures(spoilt(spoil)(**ROUNDS), 0, pair(100.0)[:1] * 2) == ()
-    assert sound == (spoil not in (extra_release, rare_release))
+    assert sound == (spoil is every_sound)
 
 
 def test_files(tmp_path):
