@@ -336,7 +336,7 @@ def test_a_task_without_a_score_counts_as_the_lower_bound(data):
     fitted = PrivateMTL(tasks=range(M)).fit(*rows.training)
     whole = model._gain(fitted, rows, -1.0, 1.0)
     found = []
-    for coef in (-1e3, 1e50, 1e200, math.inf, math.nan):
+    for coef in (-1e3, 1e200, math.inf, math.nan):
         fitted.coef_[5] = coef
         with np.errstate(all="ignore"):
             found.append(model._gain(fitted, rows, -1.0, 1.0))
