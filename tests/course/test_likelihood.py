@@ -1,5 +1,6 @@
 """Without a budget: variance components of factors above, below and across tasks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 from skpmtl import PrivateMTL
+from skpmtl.course.likelihood import sure_of
 
 TABLES = Path(__file__).parents[1] / "mixed_models"
 
@@ -89,6 +91,9 @@ def test_three_factors_have_the_restricted_likelihood_of_a_normal():
     for name, of, std in (("district", district[task], best[1]), ("item", item, best[3])):
         effects = std**2 * np.bincount(of, rest)
         assert_allclose(est.factors_[name]["effects"], effects, atol=5e-3)
+    sizes = {"kappa": 0.037, "sigma": 1.3, "tau": 0.71, "ratio": 0.22}
+    moved = replace(est.billboard_, **sure_of(est.billboard_, **sizes))
+    assert all(np.isclose(getattr(moved, name), size).any() for name, size in sizes.items())
 
 
 def test_a_factor_that_moves_nothing_has_no_spread_and_leaves_the_others():
