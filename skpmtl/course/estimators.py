@@ -146,10 +146,11 @@ class Hierarchical(HasCovariates, BaseMTL):
         """The `Factor` of the parameters, over all tasks; None without one."""
         if self.factors is None:
             return None
-        if population.n_classes > 2:
+        if population.n_classes > 2 and set(self.factors) - {factor_in(BELOW, self.factors)}:
             raise ValueError(
-                "factors= are of real targets, counts and two classes, since each of more classes "
-                "needs effects of its own: leave them out, or fit one class against the others."
+                "factors= above and across tasks are of real targets, counts and two classes, "
+                "since tasks would be asked for effects of each of more classes: leave them out, "
+                "or fit one class against the others."
             )
         return read_factor(self.factors, self.relation, population.tasks)
 
@@ -298,7 +299,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         found = found if rows.codes is not None or np.ndim(found) == 0 else found[:, None]
         if not self._log_loss or not hasattr(self, "level_effects_"):
             return found
-        found = found + np.zeros(self._shape_of(rows))
+        found = found + np.zeros((*self._shape_of(rows), *self.coef_.shape[1:-1]))
         for place, _, _, known, at in self._levels_of_rows(rows):
             found[place] += known.doubt(at)
         return found

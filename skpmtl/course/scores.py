@@ -342,6 +342,10 @@ class ScoreModels:
     def _of_outputs(self, level, slopes):
         return (level, slopes) if self.n_classes > 2 else (level[:, 0], slopes[:, 0])
 
+    def _of_classes(self, values):
+        """(..., C), without the last axis where there is one score."""
+        return values if self.n_classes > 2 else values[..., 0]
+
     # ---------------------------------------------------------------------------------- models
     def personal(self, model, *, posterior=False):
         """As of `TaskModels`; `posterior`: with covariances of the models, intercept last."""
@@ -352,7 +356,7 @@ class ScoreModels:
                 model, centre, part.root, part.scales, tol=_LAST, moments="second"
             )
             of_new = self._of_new if model.below is not None else 0.0
-            below.append((of_levels[:, :, 0], of_new))
+            below.append((of_levels, of_new))
             found.append((part, level, slopes, second, one, part.log_weight + log_sum(E + logs)))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         first = np.atleast_2d(model.centre)[:, 0] + np.c_[model.effects_of(self.tasks)]
@@ -418,14 +422,14 @@ class ScoreModels:
         effects, squares, joint = (weighted_sum(by_part, x) for x in zip(*known, strict=True))
         t, of_new = groups.tasks, weighted_sum(shares, of_new)
         own = squares - effects**2
-        left = own + 2.0 * (joint - effects * level[t, 0])
+        left = own + 2.0 * (joint - effects * level[t])
         of_rates = np.zeros(len(shares[0]))
         if not self.n_classes:
             # Means of rates, not of their logarithms. What rows determine is at their events.
-            by_rows = 1.0 - own / np.maximum(of_new[t], 1e-300)
-            whole = np.maximum(square[t, 0, 0, 0] + left, 0.0)
+            by_rows = 1.0 - own / np.maximum(of_new[t, None], 1e-300)
+            whole = np.maximum(square[t, :, 0, 0] + left, 0.0)
             effects, of_rates = effects + 0.5 * (left - by_rows * whole), 0.5 * of_new
-        values = np.stack([effects, np.zeros(len(t)), left])
+        values = self._of_classes(np.stack([effects, np.zeros(effects.shape), left]))
         none = np.zeros((len(t), self.X.shape[1]))
         return LevelEffects.by_task(groups, self.level_names, values, of_new, none, of_rates)
 

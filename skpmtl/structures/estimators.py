@@ -212,7 +212,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
     curator : "trusted", "servers" or ("servers", P), default="trusted"
         As of `PrivateMTL`.
     init, factors, fit_intercept, dtype
-        As of `PrivateMTL`; factors of two classes.
+        As of `PrivateMTL`; factors above and across tasks of two classes only.
     relation : DataFrame, mapping or None, default=None
         Public table of the tasks with the column that `factors` names, and no other one.
     task_feature : str, int, list or None, default=None

@@ -98,7 +98,8 @@ class LevelEffects:
     """What a task knows of the effects of its subgroups. For the task alone, as its model is."""
 
     levels: np.ndarray  # (k,), levels of the factor, sorted
-    effects: np.ndarray  # (k,), posterior means of v_c, in units of the target
+    # (k,), posterior means of v_c, in units of the target; of several classes (k, C), as `left` is
+    effects: np.ndarray
     shrunk: np.ndarray  # (k,), s_c, by which the mean row of a level takes part in its effect
     # (k,), variance of v_c given the model of the task, of these levels and of new ones, over that
     # of the noise of a row
@@ -111,8 +112,8 @@ class LevelEffects:
     def by_task(cls, groups, names, values, of_new, means, effects_of_new):
         """Of the tasks of `groups`, whose levels are among `names`.
 
-        `values` are `effects`, `shrunk` and `left` of all their levels, (3, n), and `of_new` and
-        `effects_of_new` of the tasks, (m,). -> (m,) of dtype object
+        `values` are `effects`, `shrunk` and `left` of all their levels, (3, n) or (3, n, C), and
+        `of_new` and `effects_of_new` of the tasks, (m,). -> (m,) of dtype object
         """
         ends = np.searchsorted(groups.tasks, np.arange(groups.n_tasks + 1))
         out = np.empty(groups.n_tasks, dtype=object)
@@ -131,12 +132,12 @@ class LevelEffects:
         return locate(levels, self.levels, "Level")[codes]
 
     def of(self, places):
-        """Effects at these places, (n,)."""
-        return np.append(self.effects, self.effect_of_new)[places]
+        """Effects at these places, (n, ...)."""
+        return _with_new(self.effects, self.effect_of_new)[places]
 
     def doubt(self, places):
-        """`left` at these places, (n,)."""
-        return np.append(self.left, self.of_new)[places]
+        """`left` at these places, (n, ...)."""
+        return _with_new(self.left, self.of_new)[places]
 
     def known(self, places, Z):
         """How a row (x, 1) of `Z` (n, d + 1) depends on the model of the task, with the effect of
@@ -145,6 +146,10 @@ class LevelEffects:
         means = np.c_[self.means, np.ones(len(self.means))]
         means = np.concatenate([means, np.zeros((1, means.shape[1]))])
         return Z - s * means[places], self.doubt(places)
+
+
+def _with_new(values, of_new):
+    return np.concatenate([values, np.full((1, *values.shape[1:]), of_new)])
 
 
 def _mixed(parts, scales, logs):

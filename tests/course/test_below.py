@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import xlogy
 from sklearn.base import clone
+from sklearn.metrics import log_loss
 
 from benchmarks.accuracy.factors import below
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
@@ -174,40 +175,50 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
         fit_shards(clone(est), parts, models=tmp_path / "models")
 
 
-@pytest.mark.parametrize("loss", ["classes", "poisson"])
+@pytest.mark.parametrize("loss", ["classes", "three classes", "poisson"])
 def test_classes_and_counts_have_effects_below_tasks(loss):
     """Losses over those without: in old classes less, in new ones no more; spreads are found.
 
     At a budget of which the noise moves losses of new classes by .001, over 8 draws.
     """
-    frames, rng = below(1, 1.0), np.random.default_rng(0)
+    rng, is_class = np.random.default_rng(0), loss != "poisson"
+    m, rho = (40, 2.0) if loss == "three classes" else (M, 1.0)
+    frames = below(1, rho, m)
     for rows in frames:
         score = rows["y"] - 20.0  # with normal noise of one
-        rows["y"] = score > 0.0 if loss == "classes" else rng.poisson(np.exp(0.5 * score))
-    one = {"epsilon": 1000.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
-    losses, spread = [], 1.7 if loss == "classes" else 0.5  # logit for probit; half of the score
+        if loss == "three classes":
+            scores = np.outer(score, [0.0, 1.5, -1.5]) + rng.gumbel(size=(len(rows), 3))
+            rows["y"] = scores.argmax(axis=1)
+        else:
+            rows["y"] = score > 0.0 if is_class else rng.poisson(np.exp(0.5 * score))
+    one = {"epsilon": 1000.0, "tasks": range(m), "task_feature": "school", "random_state": 0}
+    losses, spread = [], 1.7 if is_class else 0.5  # logit for probit; half of the score
     for factors in (BELOW, None):
-        if loss == "classes":
-            est = PrivateMTLClassifier(factors=factors, classes=[False, True], **one)
+        if is_class:
+            classes = range(2 + (loss == "three classes"))
+            est = PrivateMTLClassifier(factors=factors, classes=classes, **one)
         else:
             est = PrivateMTL(loss=loss, factors=factors, **one)
         est.fit(features(frames[0], factors), frames[0]["y"])
         for rows in frames[1:]:
             X = features(rows, factors)
-            if loss == "classes":
-                p = np.where(rows["y"], *est.predict_proba(X).T[::-1])
-                losses.append(-np.mean(np.log(p)))
+            if is_class:
+                losses.append(log_loss(rows["y"], est.predict_proba(X)))
             else:
                 rate = est.predict(X)
                 y = rows["y"]
                 losses.append(np.mean(xlogy(y, y) - xlogy(y, rate) - y + rate))
         if factors:
-            assert 0.7 * spread < est.factors_["class"]["spread"] < 1.4 * spread
+            if loss == "three classes":  # what scores have in common means nothing
+                of_first = est.level_effects_[0].effects
+                assert_allclose(of_first.sum(axis=1), 0.0, atol=0.02)  # precision of modes
+                assert_allclose(of_first[:, 1] > 0.0, of_first[:, 2] < 0.0)
+            else:
+                assert 0.7 * spread < est.factors_["class"]["spread"] < 1.4 * spread
             row = frames[1].iloc[[7]]
             model = est.export_task(row["school"].iloc[0])
-            score = row[["x", "z"]].to_numpy() @ model["coef"] + model["intercept"]
+            score = row[["x", "z"]].to_numpy() @ model["coef"].T + model["intercept"]
             score += model["level_effects"][row["class"].iloc[0]]
-            is_class = loss == "classes"
             found = est.decision_function(features(row)) if is_class else est.predict(features(row))
             found = found if is_class else np.log(found)
             assert_allclose(found, score, rtol=1e-9)
