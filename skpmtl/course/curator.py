@@ -119,7 +119,7 @@ class Loop:
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
-        self.steps = self.drift = self.doubt = self.level_noise = self.reach = 0
+        self.steps = self.drift = self.doubt = self.reach = self.level_noise = self.base_noise = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related, self.slopes_are_equal, self.events = False, False, 1.0
 
@@ -273,7 +273,8 @@ class Loop:
         """Levels of classes, from the mean of their shares."""
         share = self.plan.share_of_place()
         found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
-        n, levels = read_base(found, noise, self.model.n_tasks)
+        n, levels, error = read_base(found, noise, self.model.n_tasks)
+        self.base_noise = error**2 * self.plan.is_private
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
         self.update(n_present=n, centre=centre)
@@ -854,7 +855,7 @@ def release_model(loop, source):
     plan = loop.plan
     yield from loop.run()
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
-    drift = np.sqrt([loop.level_noise, loop.drift])
+    drift = np.sqrt([loop.level_noise + loop.base_noise, loop.drift])
     board = replace(loop.model, centre_noise=drift, releases=loop.releases)
     notes = {**report.notes, **findings(board, plan.n_groups != 0, plan.is_private)}
     return replace(board, report=replace(report, notes=notes))

@@ -185,7 +185,7 @@ def read_base(found, noise, m):
     """From the cells of `queries.Base` to what they say.
 
     -> tasks with rows, never above m; scores of the mean shares, of two classes one: posterior
-    means of their log-odds given the noise
+    means of their log-odds given the noise; standard deviation of one of these
     """
     C = len(found)
     n_present = _present(found.sum(), noise * math.sqrt(C), m)
@@ -196,11 +196,14 @@ def read_base(found, noise, m):
     odds = -0.5 * ((logits + math.log(C - 1.0)) / _LOGIT_SPREAD) ** 2
     odds = odds - 0.5 * ((p - shares[:, None]) / doubt) ** 2
     weight = np.exp(odds - odds.max(axis=1, keepdims=True))
-    found = (weight @ logits) / weight.sum(axis=1)
+    weight /= weight.sum(axis=1)[:, None]
+    found = weight @ logits
+    variance = np.sum(weight * (logits - found[:, None]) ** 2, axis=1)
+    error = math.sqrt(variance.mean() * (1.0 - 1.0 / C))
     if C == 2:
-        return n_present, 0.5 * (found[1] - found[0])
+        return n_present, 0.5 * (found[1] - found[0]), error
     scores = -np.logaddexp(0.0, -found)
-    return n_present, scores - scores.mean()
+    return n_present, scores - scores.mean(), error
 
 
 @cache

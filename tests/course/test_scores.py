@@ -193,7 +193,7 @@ def test_probabilities_are_near_the_exact_average_of_softmax(value):
 # --------------------------------------------------------------------------- how sums are read
 def test_levels_are_the_log_odds_of_released_shares():
     m, shares = 1000.0, np.array([0.5, 0.3, 0.2])
-    n, levels = read_base(m * shares, 0.0, m)
+    n, levels, _ = read_base(m * shares, 0.0, m)
     assert n == m
     np.testing.assert_allclose(levels, np.log(shares) - np.log(shares).mean(), atol=0.05)
     assert np.abs(read_base(np.zeros(3), 200.0, 10)[1]).max() < 0.5  # noise alone
