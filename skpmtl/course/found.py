@@ -107,9 +107,10 @@ def _slopes(board):
         # As they are used, where the scales of columns are not known well.
         unit *= float(np.mean(board.column_scale / board.safe_scale))
         drift = unit * math.sqrt(board.n_features) * board.centre_noise[1]
+        of = "columns and intervals" if board.law.of_scores else "columns"
         return (
-            "those of columns and intervals are the same in all tasks, and change predictions by "
-            f"about {_round(unit * size)} {measure}"
+            f"those of {of} are equal in all tasks, and change predictions by about "
+            f"{_round(unit * size)} {measure}"
             + (f", with noise of about {_round(drift)}" if drift else "")
         )
     return (
