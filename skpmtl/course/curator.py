@@ -22,6 +22,7 @@ from ..task.priors import (
     WIDTH,
     after,
     at_least,
+    between,
     bump,
     candidates,
     normalised,
@@ -578,6 +579,8 @@ class Loop:
             self.part(self.zero, self.model.flat, axis=2, path=priors),
         ]
         log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=self.law.log_sigma)
+        if not self.law.of_scores:
+            log_weights, priors = between(log_weights, self.model.sigma)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, self.law.log_sigma))
 

@@ -78,6 +78,26 @@ def candidates(grid, octaves=None):
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 
+def between(log_weights, grid):
+    """Weights after a vote of the priors about points of a grid, and of those a quarter step apart.
+
+    A vote that is sure of one point would leave the centre of a prior half a step off, which is a
+    factor of two in a variance. About the largest weight logarithms are a parabola, else linear.
+
+    -> log weights (4 n - 3,), log weights of these priors (4 n - 3, n)
+    """
+    n, step = len(grid), math.log2(grid[1] / grid[0])
+    top = min(max(int(log_weights.argmax()), 1), n - 2)
+    places = 0.25 * np.arange(4 * n - 3)
+    below, here, above = log_weights[top - 1 : top + 2]
+    away = places - top
+    parabola = here + 0.5 * away * (above - below + away * (above - 2.0 * here + below))
+    linear = np.interp(places, np.arange(n), log_weights)
+    logs = normalised(np.where(np.abs(away) <= 1.0, parabola, linear))
+    first = math.log2(grid[0])
+    return logs, np.stack([bump(grid, first + step * place, WIDTH * step) for place in places])
+
+
 def typical_kappa(grid, halvings=0):
     """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5.
 

@@ -21,7 +21,7 @@ from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.mechanisms import std_of
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import after, at_least, before_tau, bump, ends, middle
+from skpmtl.task.priors import SIGMA, after, at_least, before_tau, between, bump, ends, middle
 from tests.helpers.sites import drive
 
 
@@ -235,6 +235,17 @@ def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon=3.0):
     far = np.abs(level) > 20.0
     p = est.predict(X[far], task=np.flatnonzero(far))
     assert far.any() and (np.abs(p - level[far]) < 0.3 * np.abs(level[far])).all()
+
+
+@pytest.mark.parametrize("off", [-0.5, -0.25, 0.0, 0.3])
+@pytest.mark.parametrize("sd", [0.1, 0.3, 1.0])
+def test_a_sure_vote_finds_a_middle_between_two_points(sd, off):
+    """Half an octave of noise is a factor of two in its variance."""
+    octaves = np.log2(SIGMA)
+    truth = octaves[len(SIGMA) // 2] + off
+    log_weights, priors = between(-0.5 * ((octaves - truth) / sd) ** 2, SIGMA)
+    found = np.exp(np.logaddexp.reduce(log_weights[:, None] + priors, axis=0))
+    assert found @ octaves == pytest.approx(truth, abs=0.03)
 
 
 def test_large_shared_slopes_reach_beyond_own_ranges():
