@@ -55,14 +55,18 @@ def standing_out(found, noise, n_present, columns=False):
 
 
 def by_chance(root):
-    """Log evidence that a shape gains where there is none: half of its free numbers, or the
-    logarithm of the number of ways to choose its columns (Akaike, IEEE Trans. Autom. Control 19,
-    1974), for as many directions as are worth its eigenvalues."""
+    """Log evidence that a shape must gain: its free numbers (Akaike, IEEE Trans. Autom. Control 19,
+    1974), or the logarithm of the number of ways to choose its columns, for as many directions as
+    are worth its eigenvalues.
+
+    Half of the free numbers is what chance gains; of few tasks and many columns as much is lost in
+    other rows. Without a budget 69 random tables had .993 of the errors, the worst 1.08, the best
+    .84, and nearer coverage. With one hardly any changed."""
     shape, d = root @ root.T, len(root)
     k = 1.0 / np.sum(shape**2)
     if np.array_equal(root, np.diag(np.diag(root))):
         return k * math.log(d / k)
-    return 0.5 * k * (d - k)
+    return k * (d - k)
 
 
 def path_of_shapes(found, noise, n_present, root, structures):
