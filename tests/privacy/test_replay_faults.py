@@ -342,10 +342,12 @@ def cached(value):
     return value
 
 
+ELSEWHERE = logging.getLogger("elsewhere")  # an audit listens to loggers that are there before it
+ELSEWHERE.propagate = False
+
+
 def logs_elsewhere(est, fitted, table):
-    logger = logging.getLogger("elsewhere")
-    logger.propagate = False
-    logger.info("largest %r", largest(table))
+    ELSEWHERE.info("largest %r", largest(table))
 
 
 def tells(est, fitted, table):
