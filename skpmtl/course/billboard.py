@@ -220,7 +220,9 @@ class HierarchicalBillboard(OfModels):
 
     def row_effects(self, row_levels):
         """What the targets of rows are moved by, in units of y, by the factor across tasks."""
-        return 0.0 if self.across is None else self.unit * self.across.of(row_levels)
+        if self.across is None or self.unit is None:  # without a unit nothing is asked about it
+            return 0.0
+        return self.unit * self.across.of(row_levels)
 
     def row_doubt(self, row_levels):
         """Variance of `row_effects`, in units of y: (n,); that of omega for a new level, or 0."""

@@ -145,6 +145,19 @@ def test_the_report_says_what_was_found_of_the_factor(tasks, says):
     assert est.privacy_.public_inputs["across"] == f"public, item of rows, {K} levels"
 
 
+def test_targets_of_all_sizes_have_no_unit_and_no_effects():
+    rng, task = np.random.default_rng(0), np.repeat(np.arange(60), 4)
+    y = 10.0 ** rng.uniform(-12.0, 12.0, 60)[task] * rng.choice([-1.0, 1.0], 240)
+    X = pd.DataFrame({"x": rng.normal(size=240), "item": np.tile(np.arange(4), 60)})
+    settings = {"factors": {"item": ("across", range(4))}, "tasks": range(60)}
+    units = set()
+    for seed in range(8):
+        est = PrivateMTL(epsilon=3.0, random_state=seed, **settings).fit(X, y, task=task)
+        units.add(est.billboard_.unit)
+        assert np.isfinite(est.predict(X, task=task)).all()
+    assert None in units
+
+
 def test_a_list_of_levels_is_public_or_the_fit_is_refused():
     rows, _ = answers(4, 1.0, n=2)
     rows["item"] = rows["item"].astype("category")
