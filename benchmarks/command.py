@@ -64,6 +64,18 @@ def command_line(name, text, output=None, quick=None, repeats=None, jobs=False):
     return parser
 
 
+def run_problems(name, text, fields, measure, arguments):
+    """Write what ``measure(quick, repeats, only)`` finds of problems: all of them, seven times.
+
+    `name` and `text` are those of `command_line`.
+    """
+    parser = command_line(name, text, None, "small problems, one repeat", "7, quick 1")
+    parser.add_argument("--only", default="", help="text of problems")
+    options = parser.parse_args(arguments)
+    repeats = options.repeats or (1 if options.quick else 7)
+    return write_measured(measure(options.quick, repeats, options.only), fields, options.output)
+
+
 def commit():
     """Short name of the checked-out commit, with a + when files were changed."""
     try:

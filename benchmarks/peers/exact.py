@@ -22,7 +22,7 @@ from sklearn.linear_model import MultiTaskLasso
 
 from skpmtl import MPMTLGroupSparse, MPMTLLowRank
 
-from ..command import command_line, write_measured
+from ..command import run_problems
 from ..problems import instances
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
@@ -284,12 +284,7 @@ def compare(problem, optimum, fits, repeats):
 
 
 def main(arguments=None):
-    parser = command_line("peers.exact", __doc__, None, "small problems, one repeat", "7, quick 1")
-    parser.add_argument("--only", default="", help="text of problems")
-    options = parser.parse_args(arguments)
-    repeats = options.repeats or (1 if options.quick else 7)
-    rows = measure(options.quick, repeats, options.only)
-    return write_measured(rows, FIELDS, options.output)
+    return run_problems("peers.exact", __doc__, FIELDS, measure, arguments)
 
 
 if __name__ == "__main__":

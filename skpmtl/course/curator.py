@@ -37,7 +37,7 @@ from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
-from .shapes import by_chance, path_of_shapes, read_centres, read_scales, softened
+from .shapes import needed_gain, path_of_shapes, read_centres, read_scales, softened
 
 N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
 # Root mean squares of what is not clipped: octaves of scales at first, and later; the latter of
@@ -70,9 +70,9 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 # Where slopes are known to be equal, by the root of z root(events / (d + 1)): steps, and their
-# length over the root mean square of scores; up to a large table, of which nothing is cut. Half and
-# twice lose at 3, in concordance of diabetic, retinopathy (30 splits) and 400 x 3 (6 draws): steps
-# .000, .000, .004 and .001, -.003, .003, lengths .010, .000, .000 and .008, .012, .000.
+# length over the root mean square of scores; up to a large table, whose scores are not cut. Half
+# and twice lose at 3, in concordance of diabetic, retinopathy (30 splits) and 400 x 3 (6 draws):
+# steps .000, .000, .004 and .001, -.003, .003, lengths .010, .000, .000 and .008, .012, .000.
 STEPS_OF_SCORES, LENGTH_OF_SCORES, LARGE = 0.65, 0.08, 2000.0
 # What is stated of their errors: variance of slopes before any step, and parts of a step by which
 # level and slopes come closer. Slopes of columns of zeros and ones, of which half is cut, are off
@@ -714,17 +714,16 @@ class Loop:
             return
         path = [replace(self.part(self.about, root), related=self.related) for root in self.path]
         _, gain, _ = yield from self.vote("shape", queries.separate(path), share)
-        gain = gain - [by_chance(root) for root in self.path]
+        gain = gain - [needed_gain(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
 
     # --------------------------------------------------------------------------------- origin
     def regression(self):
         """R, with which an origin -g'R follows from how levels go with slopes in directions in
         which slopes vary; g is of length one where slopes without a preferred direction say all of
-        levels. -> R, spreads of levels and slopes"""
+        levels."""
         model = self.model
-        tau, kappa = model.middle_tau, model.middle_kappa
-        return tau / math.sqrt(kappa) * self.d * model.root, tau, kappa
+        return model.middle_tau / math.sqrt(model.middle_kappa) * self.d * model.root
 
     def origin_exact(self, share):
         """Without a budget: the mean of the posterior of the regression of levels on slopes.
@@ -737,7 +736,7 @@ class Loop:
         """
         if not self.model.has_place:
             return
-        before, R = self.model, self.regression()[0]
+        before, R = self.model, self.regression()
         question, values = queries.ExactOrigin(R), []
         g = step = np.zeros(self.d)
         for _ in range(N_STEPS):

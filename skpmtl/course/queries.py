@@ -299,8 +299,8 @@ class ColumnUnits(Question):
     reach: float  # root mean square of what is not clipped
     clipped: bool = True  # false without a budget, where means are taken as they are
     of_means: bool = False
-    # Columns, last, of which scales are known. The distance from the centre then stands for the
-    # spread of all columns that do not vary within a task.
+    # The last columns, whose scales are known. Where there are some, the distance from the centre
+    # is taken for the spread of all columns that do not vary within a task.
     n_known: int = 0
 
     @property
@@ -629,7 +629,7 @@ class Part(Public):
     centre: np.ndarray  # (d + 1,)
     root: np.ndarray  # (d, d)
     origin: np.ndarray  # (d,), where levels and slopes are independent
-    log_kappa: np.ndarray  # log weights of the grids; zeros on that by which cells are told apart
+    log_kappa: np.ndarray  # log weights of the grids; zeros on that which the vote compares
     log_sigma: np.ndarray
     log_tau: np.ndarray
     # 0: one cell, the whole grid; cells of kappa (1), sigma (2), tau (3) or the ratio of a factor

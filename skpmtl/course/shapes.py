@@ -54,14 +54,15 @@ def standing_out(found, noise, n_present, columns=False):
     return vectors, np.maximum(values - bulk - _EDGE * edge, 0.0)
 
 
-def by_chance(root):
+def needed_gain(root):
     """Log evidence that a shape must gain: its free numbers (Akaike, IEEE Trans. Autom. Control 19,
     1974), or the logarithm of the number of ways to choose its columns, for as many directions as
     are worth its eigenvalues.
 
     Half of the free numbers is what chance gains; of few tasks and many columns as much is lost in
-    other rows. Without a budget 69 random tables had .993 of the errors, the worst 1.08, the best
-    .84, and nearer coverage. With one hardly any changed."""
+    other rows. Squared errors of 69 random tables without a budget are .994 of those with half, the
+    worst 1.08, the best .84, and of 81 fits with one the worst is 1.01.
+    """
     shape, d = root @ root.T, len(root)
     k = 1.0 / np.sum(shape**2)
     if np.array_equal(root, np.diag(np.diag(root))):

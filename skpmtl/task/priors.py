@@ -69,13 +69,15 @@ def bump(grid, centre, width):
     return normalised(-0.5 * ((np.log2(grid) - centre) / width) ** 2)
 
 
-def candidates(grid, octaves=None):
+def candidates(grid, octaves=None, parts=1):
     """Log-normal priors about every point of a grid, of this width or `WIDTH` of its steps.
 
-    -> (n, n) log weights, one prior a row
+    With `parts` a step has so many of them. -> (parts (n - 1) + 1, n) log weights, one prior a row
     """
-    width = WIDTH * math.log2(grid[1] / grid[0]) if octaves is None else octaves
-    return np.stack([bump(grid, math.log2(point), width) for point in grid])
+    n, width = len(grid), WIDTH * math.log2(grid[1] / grid[0]) if octaves is None else octaves
+    places = np.arange(parts * (n - 1) + 1) / parts
+    centres = np.interp(places, np.arange(n), [math.log2(point) for point in grid])
+    return np.stack([bump(grid, centre, width) for centre in centres])
 
 
 def between(log_weights, grid):
@@ -86,7 +88,7 @@ def between(log_weights, grid):
 
     -> log weights (4 n - 3,), log weights of these priors (4 n - 3, n)
     """
-    n, step = len(grid), math.log2(grid[1] / grid[0])
+    n = len(grid)
     top = min(max(int(log_weights.argmax()), 1), n - 2)
     places = 0.25 * np.arange(4 * n - 3)
     below, here, above = log_weights[top - 1 : top + 2]
@@ -94,8 +96,7 @@ def between(log_weights, grid):
     parabola = here + 0.5 * away * (above - below + away * (above - 2.0 * here + below))
     linear = np.interp(places, np.arange(n), log_weights)
     logs = normalised(np.where(np.abs(away) <= 1.0, parabola, linear))
-    first = math.log2(grid[0])
-    return logs, np.stack([bump(grid, first + step * place, WIDTH * step) for place in places])
+    return logs, candidates(grid, parts=4)
 
 
 def typical_kappa(grid, halvings=0):

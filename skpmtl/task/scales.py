@@ -18,8 +18,8 @@ _OWN = 0.05  # variance of log2 in which the scales of all columns of a task mov
 MOST_VARIANCE = 40.0  # variance of log2 up to which the root mean square of a scale is taken
 TINY = 1e-9  # a spread below this part of the mean is rounding
 # Octaves beyond which the grids of noise and slopes end, in units of the release; by 1 / n more for
-# few rows, one of which may be far: with 6, tasks of two rows took such a row for their unit, and a
-# random table without a budget (seed 20108) had 17 times the error of the mean, with 12 it has 1.0.
+# few rows, one of which may be far: with 6, tasks of two rows took that row for their unit, and a
+# random table without a budget (seed 20108) had 17 times the error of the mean; with 12 it has 1.0.
 _FAR, _OF_FEW = 4.0, 12.0
 
 

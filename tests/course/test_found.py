@@ -32,7 +32,7 @@ def test_numbers_are_those_of_the_table_in_units_of_y(epsilon, within):
     X, y, task = made(0)
     est = PrivateMTL(tasks=range(300), epsilon=epsilon, random_state=0).fit(X, y, task=task)
     found = est.privacy_.found()
-    assert "groups" not in found  # which nobody looked for
+    assert "groups" not in found  # they were not sought
     level, *noise, spread = numbers(found["levels"])
     assert abs(level - 50.0) < 1.0 and 5.0 / within < spread < 5.0 * within
     assert len(noise) == (epsilon is not None)
