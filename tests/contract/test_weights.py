@@ -316,7 +316,7 @@ def test_replay_of_records_with_weights(name):
         w[14], new, other, target = before, w.copy(), X.copy(), y.copy()
         new[14], other[14], target[14] = after, 40.0, -30.0
         pair = (X, y, task, *unit, w), (other, target, task, *unit, new)
-        result = audit(est, *pair, replay=True, n_draws=0)
+        result = audit(est, *pair, n_draws=0)
         assert result.passed, str(result)
         assert result.sensitivity_observed > 0.01 * result.sensitivity_stated
 

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from skpmtl import DPMetaInit, PrivateMTL, PrivateSearch
-from skpmtl.course import queries
 from skpmtl.privacy import audit
 from skpmtl.privacy.replay import (
     _are_neighbours,
@@ -26,7 +25,6 @@ from tests.helpers.cases import (
     FIRST,
     N_ROWS,
     TASKS,
-    arguments,
     everybody,
     long_data,
     neighbour,
@@ -82,49 +80,11 @@ def test_neighbours_differ_in_what_the_unit_says():
     assert [most(unit) for unit in ("record", "3 records", "task")] == [1, 3, 49]
 
 
-# ---------------------------------------------------------------- the statistical audit
-META = [case for case in CASES if "DPMetaInit" in case.name and not case.n_classes]
-# With little noise the order of the tasks, which is drawn too, moves sums by more.
-QUICK_TO_DRAW = [
-    case
-    for case in META
-    if not case.needs and not case.estimator.secure and case.estimator.epsilon < 100
-]
-
-
-def test_draws_of_meta_learning_raise_no_alarm():
-    case = QUICK_TO_DRAW[0]
-    data = long_data()
-    pair = arguments(case, data), arguments(case, neighbour(case, data))
-    result = audit(case.estimator, *pair, n_draws=40, random_state=0)
-    assert result.passed, str(result)
-    assert np.abs(np.array(result.noise_ratio) - 1.0).max() < 0.4
-
-
-def test_draws_of_the_loop_raise_no_alarm():
-    """How many releases there are, and of which kind, is not the same in all fits."""
-    rng, m, n, d = np.random.default_rng(0), 8, 12, 3
-    X, task, W = rng.normal(size=(m * n, d)), np.repeat(np.arange(m), n), rng.normal(size=(m, d))
-    noise, pair = 0.01 * rng.normal(size=m * n), []
-    for axis in (0, 1):  # of the slopes of one task, whose level changes its sign
-        W[3] = 50.0 * np.eye(d)[axis]
-        y = np.einsum("ij,ij->i", X, W[task]) + noise
-        y[task == 3] += 500.0 * (2 * axis - 1)
-        pair.append((X, y, task))
-    result = audit(PrivateMTL(tasks=range(m), epsilon=20.0), *pair, n_draws=20, random_state=1)
-    assert result.passed, str(result)
-    assert len(result.noise_ratio) > 30  # steps of the centre, votes, and moments
-    # The neighbours use up most of what is stated, so that the check has something to see.
-    assert 0.5 < result.sensitivity_observed / result.sensitivity_stated <= 1.0 + 1e-7
-    # Queries that follow what was released differ between fits, which only adds to the spread.
-    assert np.nanmin(result.noise_ratio) > 0.6
-
-
 # ---------------------------------------------------------------- what an audit takes
 def test_data_that_are_no_neighbours_are_judged():
     case = FIRST[PrivateMTL]
     data = long_data()
-    result = audit(PrivateMTL(**LOOP), data, everybody(case, data), replay=True, n_draws=0)
+    result = audit(PrivateMTL(**LOOP), data, everybody(case, data), n_draws=0)
     assert result.passed and np.isnan(result.sensitivity_observed)
     assert result.n_replayed > 10
     assert f"replay of {result.n_replayed} releases and draws" in str(result)
@@ -135,23 +95,21 @@ def test_data_that_are_no_neighbours_are_judged():
 def test_fits_without_privacy_fail():
     data = long_data()
     for est in (PrivateMTL(epsilon=None), DPMetaInit(privacy=None), DPMetaInit(epsilon=None)):
-        result = audit(est, data, neighbour(CASES[0], data), replay=True, n_draws=0)
+        result = audit(est, data, neighbour(CASES[0], data), n_draws=0)
         assert any("no guarantee is claimed" in text for text in result.failures)
 
 
 def test_what_cannot_be_replayed():
     data = long_data()
     with pytest.raises(ValueError, match="have other tasks"):
-        audit(PrivateMTL(), data, [part[data[2] > 0] for part in data], replay=True)
+        audit(PrivateMTL(), data, [part[data[2] > 0] for part in data])
     listed = DPMetaInit(privacy="local", epsilon=8.0, delta=1e-2, tasks=np.unique(data[2]))
     with pytest.raises(ValueError, match="other tasks with rows, which are public here"):
-        audit(listed, data, [part[data[2] > 0] for part in data], replay=True)
+        audit(listed, data, [part[data[2] > 0] for part in data])
     with pytest.raises(ValueError, match="needs data and neighbour"):
-        audit(PrivateMTL(), data, replay=True)
-    with pytest.raises(ValueError, match="for estimators"):
-        audit(queries, data, data, replay=True)
+        audit(PrivateMTL(), data)
     with pytest.raises(ValueError, match="NaN"):
-        audit(PrivateMTL(), (data[0] * np.nan, *data[1:]), data, replay=True)
+        audit(PrivateMTL(), (data[0] * np.nan, *data[1:]), data)
 
 
 def test_a_search_is_replayed():
@@ -167,7 +125,7 @@ def test_a_search_is_replayed():
         scoring="neg_mean_squared_error",
         score_range=(-1.0, 0.0),
     )
-    result = audit(search, data, neighbour(case, data), replay=True, n_draws=2)
+    result = audit(search, data, neighbour(case, data), n_draws=2)
     assert result.passed, str(result)
 
 

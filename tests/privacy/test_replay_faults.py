@@ -54,7 +54,7 @@ def pair(offset=0.0):
 
 def failures(estimator, n_draws=0, data=None):
     """What a replay finds; without tests of noise, which need more fits, for `n_draws` = 0."""
-    result = audit(estimator, *(data or pair()), replay=True, n_draws=n_draws)
+    result = audit(estimator, *(data or pair()), n_draws=n_draws)
     assert result.passed == (not result.failures)
     return result.failures
 
@@ -147,9 +147,9 @@ LAWS = [  # of vectors and matrices, and of the tasks' own noise
 def test_half_the_noise_of_every_law(estimator):
     """Means over 20 fits of releases of 4 numbers spread by .06; 0.8 is a chance of 1e-7."""
     est = with_noise(halved, type(estimator))(**estimator.get_params())
-    result = audit(est, *pair(), replay=True, n_draws=20)
+    result = audit(est, *pair(), n_draws=20)
     assert any("times the stated std" in text for text in result.failures)
-    assert 0.3 < result.noise_ratio[0] < 0.8
+    assert 0.3 < result.noise_ratio < 0.8
 
 
 def test_noise_off_the_grid(monkeypatch):
@@ -199,7 +199,7 @@ def test_noise_of_the_random_state_of_the_process():
 def test_many_sound_fits_raise_no_alarm():
     """Noise of sound mechanisms, of all laws, is what is stated."""
     for estimator in LAWS:
-        result = audit(estimator, *([long_data()] * 2), replay=True, n_draws=8)
+        result = audit(estimator, *([long_data()] * 2), n_draws=8)
         assert result.passed, str(result)
         assert result.confidence == 1.0 - 1e-9
 
@@ -526,7 +526,7 @@ def test_classes_of_private_rows_are_found():
     X, _, task = long_data()
     one = (task == CHANGED) & (np.arange(len(task)) % 2 > 0)  # no other task has this class
     pair = [(X, np.where(one, label, 0), task) for label in (1, 7)]
-    result = audit(PrivateMTLClassifier(tasks=TASKS), *pair, replay=True, n_draws=0)
+    result = audit(PrivateMTLClassifier(tasks=TASKS), *pair, n_draws=0)
     assert any(text.startswith("Attribute: classes_") for text in result.failures), str(result)
 
 
