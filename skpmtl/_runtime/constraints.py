@@ -129,8 +129,9 @@ def defaults_of(kind):
 
 def take(estimator, given):
     """Set the parameters of an estimator from the local names of its ``__init__``."""
-    for name in defaults_of(type(estimator)):
-        setattr(estimator, name, given[name])
+    for name, value in given.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
 
 
 def check_parameters(estimator):

@@ -293,32 +293,7 @@ class _TorchMetaInit(OfModule, _MetaInit):  # type: ignore[misc]  # no units of 
         **arguments,
     ) -> None:
         check_arguments(type(self), arguments)
-        self.module = module
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
-        self.privacy = privacy
-        self.clip_norm = clip_norm
-        self.inner_steps = inner_steps
-        self.inner_learning_rate = inner_learning_rate
-        self.batch_size = batch_size
-        self.batches = batches
-        self.meta_learning_rate = meta_learning_rate
-        self.tasks_per_round = tasks_per_round
-        self.visits = visits
-        self.group_size = group_size
-        self.max_rows_per_unit = max_rows_per_unit
-        self.refine_steps = refine_steps
-        self.refine_learning_rate = refine_learning_rate
-        self.device = device
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
-        self.arguments = arguments
+        take(self, locals())
 
     def _network_of(self, population):
         network = self._network(population.n_features, population.n_classes)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._runtime.constraints import StrOptions
+from .._runtime.constraints import StrOptions, take
 from .._runtime.hints import Adjacency, Curator, RandomState
 from ..course.plan import EQUAL
 from ..course.scores import Asked, GivenRows
@@ -134,17 +134,7 @@ class PiecewiseHazards(PrivateMTL):
         unseen_task: Literal["error", "mean"] = "mean",
         random_state: RandomState = None,
     ) -> None:
-        self.cuts = cuts
-        self.names = names
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.random_state = random_state
+        take(self, locals())
 
     def _check_parameters(self):
         super()._check_parameters()
