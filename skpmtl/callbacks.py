@@ -66,7 +66,7 @@ class RoundCallbacks(CallbackSupportMixin):
                     warnings.warn(
                         f"{type(callback).__name__} asks for {', '.join(withheld)} after every "
                         f"round of {type(self).__name__} and gets None: scores of every round "
-                        "would be releases outside the budget. ConvergenceDisplay shows what is "
+                        "would be releases outside the budget. billboard_.history() has what is "
                         "public.",
                         UserWarning,
                         stacklevel=users_line(),

@@ -1,8 +1,7 @@
-"""Displays of rounds, trade-offs, effects and models; summaries."""
+"""Displays of trade-offs, effects and models; summaries."""
 
 import warnings
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientSimilarityDisplay",
-    "ConvergenceDisplay",
     "EffectsDisplay",
     "PathDisplay",
     "PrivacyUtilityDisplay",
@@ -69,138 +67,6 @@ class _Display:
         else:
             self.ax_, self.figure_ = drawn, drawn.figure
         return self
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ConvergenceDisplay(_Display):
-    """Budget and noise after every round of a private mean, and, on request, its score.
-
-    Budget and noise are public. A score per round is computed from rows that the guarantee does
-    not cover, so it is drawn only when rows are given. Create it with :meth:`from_estimator`.
-
-    Parameters
-    ----------
-    epsilon : array-like of shape (n_rounds,)
-        Budget spent after every round; a fit without privacy has infinities, which are not
-        drawn.
-    noise_std : array-like of shape (n_rounds,)
-        Standard deviation of the noise that the curator adds to each number of the released mean
-        update of a round.
-    scores : array-like of shape (n_rounds,), default=None
-        Score of the shared model after every round.
-    score_name : str, default=None
-        What the scores are; the label of their axis.
-
-    Attributes
-    ----------
-    axes_ : ndarray of matplotlib Axes
-        One for every curve, from top to bottom: scores, epsilon, noise.
-    figure_ : matplotlib Figure
-    lines_ : list of matplotlib Line2D
-        The curves, in the order of `axes_`.
-
-    Examples
-    --------
-    >>> from skpmtl.inspection import ConvergenceDisplay
-    >>> display = ConvergenceDisplay(epsilon=[0.5, 0.8, 1.0], noise_std=[0.1, 0.1, 0.1]).plot()
-    >>> [ax.get_ylabel() for ax in display.axes_]
-    ['epsilon spent', 'noise std of a coefficient']
-    """
-
-    epsilon: ArrayLike
-    noise_std: ArrayLike
-    scores: ArrayLike | None = None
-    score_name: str | None = None
-
-    def _draw(self, ax, kwargs):
-        curves = {} if self.scores is None else {self.score_name or "score": self.scores}
-        curves |= {"epsilon spent": self.epsilon, "noise std of a coefficient": self.noise_std}
-        curves = {name: np.asarray(v, dtype=np.float64) for name, v in curves.items()}
-        if len({v.shape for v in curves.values()}) > 1 or np.ndim(self.epsilon) != 1:
-            shapes = {name: v.shape for name, v in curves.items()}
-            raise ValueError(f"The curves need one number per round, but have the shapes {shapes}.")
-        curves = {name: v for name, v in curves.items() if np.isfinite(v).all()}
-        axes, self.lines_ = _stacked(ax, curves), []
-        for axis, values in zip(axes, curves.values(), strict=True):
-            look = {"marker": ".", **kwargs}
-            self.lines_ += axis.plot(np.arange(1, len(values) + 1), values, **look)
-        axes[-1].set_xlabel("round")
-        return axes
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator,
-        X=None,
-        y: ArrayLike | None = None,
-        task: ArrayLike | None = None,
-        *,
-        ax=None,
-        **kwargs,
-    ) -> Self:
-        """Read the rounds of a fitted estimator and draw the display.
-
-        Parameters
-        ----------
-        estimator : TorchMeanRegRegressor or TorchMeanRegClassifier
-            Fitted.
-        X, y, task : as in the estimator's `fit`, default=None
-            Rows to score the shared model of every round on (a task's intercept is fitted to
-            them): ``estimator.score``, from the released numbers and these rows. Scores of
-            private rows are not covered by the guarantee, hence the warning.
-        ax, **kwargs
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        display : ConvergenceDisplay
-
-        Raises
-        ------
-        ValueError
-            When the releases of the fit were too large to be kept.
-        TypeError
-            For estimators that learn no mean in rounds.
-
-        Warns
-        -----
-        PrivacyLeakWarning
-            When rows are given to a private fit.
-        """
-        check_is_fitted(estimator)
-        if not hasattr(getattr(estimator, "billboard_", None), "history"):
-            raise TypeError(
-                f"{type(estimator).__name__} has no noisy mean of rounds to draw: pass a fitted "
-                "TorchMeanRegRegressor or TorchMeanRegClassifier (of a Pipeline its last step)."
-            )
-        billboard = estimator.billboard_
-        scores: list | None = None
-        name: str | None = None
-        models = billboard.replay() if X is not None else ()
-        history = billboard.history()
-        if X is not None:
-            if estimator.privacy_.guarantee != "none":
-                warnings.warn(
-                    "The score of every round is computed from the rows that were given, without "
-                    "noise: the guarantee of the fit does not cover it. Do not publish it if "
-                    "they are private.",
-                    PrivacyLeakWarning,
-                    stacklevel=users_line(),
-                )
-            replayed = copy(estimator)
-            scores = []
-            for centres in models:
-                replayed.billboard_ = billboard.unpersonalised(centres)
-                replayed.personalize(X, y, task=task)
-                scores.append(replayed.score(X, y, task=task))
-            name = "accuracy" if is_classifier(estimator) else "R2"
-        display = cls(
-            epsilon=[entry["epsilon"] for entry in history],
-            noise_std=[entry["noise_std"] for entry in history],
-            scores=scores,
-            score_name=name,
-        )
-        return display.plot(ax=ax, **kwargs)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -24,7 +24,6 @@ from skpmtl import (
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.inspection import (
-    ConvergenceDisplay,
     EffectsDisplay,
     PathDisplay,
     PrivacyUtilityDisplay,
@@ -32,9 +31,7 @@ from skpmtl.inspection import (
     TaskIntervalDisplay,
     TaskRelatednessDisplay,
 )
-from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
 from skpmtl.reproduction import LocalOnly
-from tests.networks import nets
 
 EPSILONS = [10.0, 0.1, 1.0]
 SCORES = np.array([[0.60, 0.62], [0.75, 0.79], [0.66, 0.70]])
@@ -149,57 +146,6 @@ def test_bad_relatedness_is_named(arguments, error, message):
             TaskRelatednessDisplay.from_coef(**arguments)
         else:
             TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
-
-
-def linear_rounds(n_classes=0, **options):
-    """Rounds of a linear module, and its rows."""
-    pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
-    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=3, random_state=0)
-    cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
-    options |= {"classes": [False, True]} if n_classes else {}
-    est = cls(nets.linear, tasks=range(6), personal_steps=2, **options)
-    y = y > 0 if n_classes else y
-    return est.fit(X, y, task=task), X, y, task
-
-
-def test_convergence_shows_what_is_public_without_reading_rows():
-    est, *_ = linear_rounds(epsilon=2.0, n_rounds=4)
-    display = ConvergenceDisplay.from_estimator(est)
-    history = est.billboard_.history()
-    spent, noise = display.lines_
-    np.testing.assert_array_equal(spent.get_xdata(), [1, 2, 3, 4])
-    np.testing.assert_array_equal(spent.get_ydata(), [h["epsilon"] for h in history])
-    np.testing.assert_array_equal(noise.get_ydata(), [h["noise_std"] for h in history])
-    assert spent.get_ydata()[-1] == pytest.approx(2.0) and display.scores is None
-    assert [ax.get_ylabel() for ax in display.axes_] == [
-        "epsilon spent",
-        "noise std of a coefficient",
-    ]
-    assert display.figure_ is display.axes_[1].figure
-
-
-@pytest.mark.parametrize("n_classes", [0, 2])
-def test_convergence_scores_the_mean_of_every_round(n_classes):
-    est, X, y, task = linear_rounds(n_classes, epsilon=50.0, n_rounds=3, unseen_task="mean")
-    models, billboard = est.coef_.copy(), est.billboard_
-    with pytest.warns(PrivacyLeakWarning, match="score of every round"):
-        display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
-    expected, mean = [], np.zeros(3)
-    for update in billboard.releases[:3]:
-        mean = mean + np.ravel(update) * billboard.step.item()
-        z = X @ mean
-        error = np.mean((z > 0) == y) if n_classes else 1 - np.mean((z - y) ** 2) / np.var(y)
-        expected.append(error)
-    np.testing.assert_allclose(display.scores, expected, rtol=1e-9)
-    np.testing.assert_array_equal(display.lines_[0].get_ydata(), display.scores)
-    assert display.axes_[0].get_ylabel() == ("accuracy" if n_classes else "R2")
-    np.testing.assert_array_equal(est.coef_, models)  # the estimator is as it was
-    assert est.billboard_ is billboard
-
-
-def test_convergence_of_a_fit_without_rounds_is_refused():
-    with pytest.raises(TypeError, match="TorchMeanRegRegressor"):
-        ConvergenceDisplay.from_estimator(fitted(PrivateMeanRegMTL(epsilon=None)))
 
 
 def test_path_of_strengths():

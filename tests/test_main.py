@@ -11,8 +11,7 @@ from skpmtl.cli.study import main
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """Neither the network nor the environment of whoever runs the tests."""
-    monkeypatch.delenv("SKPMTL_SCHOOL", raising=False)
+    """Without the network."""
     monkeypatch.delattr(socket, "getaddrinfo")
 
 

@@ -127,10 +127,6 @@ class NetworkBillboard(Billboard):
             return {}
         return {"mean_coef_": self.networks(self.centres)[0], "mean_intercept_": 0.0}
 
-    def unpersonalised(self, centres):
-        """A copy with these centres, which tasks take as they are."""
-        return replace(self, centres=centres, personalization="none")
-
     def networks(self, centres):
         """Numbers of the networks at these centres, (n, n_shared + n_kept)."""
         out = np.repeat(self.start[None], len(centres), axis=0)

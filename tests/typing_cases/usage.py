@@ -12,7 +12,7 @@ import skpmtl
 from skpmtl import PerTask
 from skpmtl.datasets import make_clinics, make_low_rank_tasks
 from skpmtl.exchange import Query, TaskSide
-from skpmtl.inspection import ConvergenceDisplay, PathDisplay
+from skpmtl.inspection import PathDisplay
 from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
@@ -52,7 +52,6 @@ assert_type(scaler.fit(X), TaskScaler)
 scaler.fit_transform(X)
 TaskImputer(task_feature="clinic", default={"age": 60.0})
 personalize(est, X, y, task=task)
-assert_type(ConvergenceDisplay.from_estimator(est), ConvergenceDisplay)
 path = skpmtl.mtl_path(X, y, task, alphas=[0.1, 0.01])
 assert_type(path, skpmtl.model_protected.paths.MTLPath)
 assert_type(PathDisplay.from_path(path), PathDisplay)
