@@ -11,7 +11,8 @@ from skpmtl.cli.study import main
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """Without the network."""
+    """Neither the network nor the environment of whoever runs the tests."""
+    monkeypatch.delenv("SKPMTL_SCHOOL", raising=False)
     monkeypatch.delattr(socket, "getaddrinfo")
 
 

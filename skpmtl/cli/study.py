@@ -112,7 +112,8 @@ def parse(arguments):
     parser.add_argument(
         "--data",
         type=Path,
-        help="a school.mat of the MALSAR toolbox; default: the table of the package",
+        help="a school.mat of the MALSAR toolbox; default: the file that SKPMTL_SCHOOL names, "
+        "else the table of the package",
     )
     parser.add_argument("--repeats", type=int, help="splits (default 5)")
     parser.add_argument("--epsilon", type=float, nargs="+", help="default: 0.1 0.3 1 3 10")

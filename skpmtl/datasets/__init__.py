@@ -3,11 +3,13 @@
 from .examples import make_clinics
 from .generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
 from .leaf import load_leaf
-from .school import load_school
-from .shakespeare import CHARACTERS, load_shakespeare
+from .school import fetch_school, load_school
+from .shakespeare import CHARACTERS, fetch_shakespeare, load_shakespeare
 
 __all__ = [
     "CHARACTERS",
+    "fetch_school",
+    "fetch_shakespeare",
     "load_leaf",
     "load_school",
     "load_shakespeare",

@@ -2,6 +2,7 @@
 
 import json
 import os
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 
@@ -20,14 +21,17 @@ def load_leaf(
     *,
     vocabulary=None,
     labels=None,
+    images: str | PathLike[str] | None = None,
+    image_size: int = 84,
 ) -> Bunch:
     """Load federated data that LEAF [1]_ wrote, or that others wrote in its format.
 
-    FEMNIST needs a path alone. For StackOverflow give the public lists `vocabulary` and `labels`.
+    FEMNIST needs a path alone. For StackOverflow give the public lists `vocabulary` and `labels`,
+    for CelebA ``images=`` the folder of the photographs.
 
     Files are read one after the other, so that there is only one copy of the rows besides
     the content of one file. Nothing is learned from the rows: features are the numbers in the
-    file, or counts of the words of a vocabulary that is public.
+    file, counts of the words of a vocabulary that is public, or values of images.
 
     Parameters
     ----------
@@ -40,7 +44,7 @@ def load_leaf(
              "hierarchies": ["group of ann", ...]}
 
         where "hierarchies" may be missing. A row is a list of numbers (nested lists are
-        flattened), or a text (a string, or a list of words).
+        flattened), a text (a string, or a list of words), or the name of an image.
     vocabulary : iterable or mapping of words, default=None
         Public list of the words to count, exactly as they stand between blanks, in the order of the
         columns, or mapping of words to columns. A list made from private texts discloses who used
@@ -50,12 +54,19 @@ def load_leaf(
         with ``|`` between them. The target is the position of the first of `labels` that is
         among the tags of a row; rows with none of them are left out. None: targets are the
         numbers or strings of the file.
+    images : str or path-like, default=None
+        Folder of images, which rows name by their paths in it. They become three planes, red,
+        green and blue, of `image_size` times `image_size` values from 0 to 1, one after the
+        other (``torch.nn.Unflatten(1, (3, image_size, image_size))``). Needs the extra
+        ``skpmtl[images]``.
+    image_size : int, default=84
+        Side that images are scaled to, whatever their shape; the default is that of LEAF's models.
 
     Returns
     -------
     leaf : :class:`~sklearn.utils.Bunch`
         data : ndarray or CSR matrix of shape (n_samples, n_features), float64
-            Rows, user after user.
+            Rows, user after user; of images float32.
         target : ndarray of shape (n_samples,)
             Targets.
         task : ndarray of shape (n_samples,), str
@@ -74,11 +85,13 @@ def load_leaf(
     Raises
     ------
     FileNotFoundError
-        If there is no such file or folder, or no ``*.json`` in it.
+        If there is no such file or folder, no ``*.json`` in it, or no image of a name.
+    ImportError
+        If there are images to read and no Pillow.
     ValueError
         If a file is not JSON or not in this format: missing keys, numbers of rows that disagree,
         users without rows or in two files, rows of different lengths, text without a
-        vocabulary. The file and the user are named.
+        vocabulary, names outside the folder of images. The file and the user are named.
 
     References
     ----------
@@ -100,7 +113,12 @@ def load_leaf(
     ([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [1, 0, 0], ['ann', 'ann', 'bob'])
     """
     files = _json_files(path)
-    rows = _NumberRows() if vocabulary is None else _TextRows(vocabulary)
+    if vocabulary is not None and images is not None:
+        raise ValueError("Give one of vocabulary and images.")
+    if vocabulary is not None:
+        rows = _TextRows(vocabulary)
+    else:
+        rows = _NumberRows() if images is None else _ImageRows(images, image_size)
     rank = None if labels is None else {label: i for i, label in enumerate(labels)}
     users: dict[str, object] = {}
     hierarchies: dict | None = {}
@@ -261,7 +279,10 @@ class _NumberRows:
     def _numbers(self, rows, where):
         """Rows of one user -> array with two dimensions"""
         if rows[0] and _is_text(rows[0]):
-            raise ValueError(f"{where}: x is text; give vocabulary=, a public list of words.")
+            raise ValueError(
+                f"{where}: x is text; give vocabulary=, a public list of words, or for names of "
+                "images images=, their folder."
+            )
         try:
             return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         except (TypeError, ValueError):
@@ -270,6 +291,45 @@ class _NumberRows:
 
     def matrix(self):
         return self.X
+
+
+class _ImageRows(_NumberRows):
+    """Images of a folder, which rows name."""
+
+    def __init__(self, folder, size):
+        super().__init__()
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise ImportError(
+                "images= needs Pillow: install skpmtl with its extra [images]."
+            ) from error
+        self.open = Image.open
+        self.faults = OSError, ValueError, SyntaxError, Image.DecompressionBombError
+        self.folder, self.size = Path(folder).resolve(), size
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"images={os.fspath(folder)!r} is no folder.")
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+            raise ValueError(f"image_size={size!r} must be an int of at least 1.")
+
+    def _numbers(self, rows, where):
+        out = np.empty((len(rows), 3, self.size, self.size), dtype=np.float32)
+        for i, row in enumerate(rows):
+            row = row[0] if isinstance(row, list) and len(row) == 1 else row
+            if not isinstance(row, str):
+                raise ValueError(f"{where}: images= needs an x of names.")
+            file = (self.folder / row).resolve()
+            if not file.is_relative_to(self.folder):
+                raise ValueError(f"{where}: an image is not in the folder {self.folder}.")
+            if not file.is_file():
+                raise FileNotFoundError(f"{where}: {self.folder} has not all images.")
+            try:
+                with self.open(file) as image:
+                    image = image.convert("RGB").resize((self.size, self.size))
+            except self.faults as error:
+                raise ValueError(f"{where}: {file.name} is not a readable image.") from error
+            np.divide(np.moveaxis(np.asarray(image), 2, 0), 255, out=out[i])
+        return out.reshape(len(rows), -1)
 
 
 class _TextRows:

@@ -8,6 +8,15 @@ from typing import Literal
 import numpy as np
 from sklearn.utils import Bunch
 
+from .download import fetched
+
+SCHOOL_ENV = "SKPMTL_SCHOOL"
+SCHOOL_FILE = "school.mat"
+SCHOOL_URL = (
+    "https://raw.githubusercontent.com/jiayuzhou/MALSAR/"
+    "ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat"
+)
+SCHOOL_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
 SCHOOL_TABLE = Path(__file__).with_name("data") / "school.npz"
 SCHOOL_FEATURES = (
     *("year_a", "year_b", "year_c"),
@@ -70,8 +79,9 @@ def load_school(
     Parameters
     ----------
     path : str or path-like, default=None
-        A MATLAB file ``school.mat`` of the MALSAR toolbox to read instead of the table of the
-        package, which has the same numbers.
+        A MATLAB file ``school.mat`` of the MALSAR toolbox to read instead. None takes the file that
+        the environment variable ``SKPMTL_SCHOOL`` names, if it is set, else the table of the
+        package.
     scale : {None, "public"}, default=None
         "public" divides the two percentages (columns 3 and 4) by 100. That range is known
         without looking at the data, so the scaling releases nothing about any school, and
@@ -119,12 +129,17 @@ def load_school(
     """
     if scale not in (None, "public"):
         raise ValueError(f'scale={scale!r} is unknown; use None or "public".')
-    filename = os.fspath(SCHOOL_TABLE if path is None else path)
-    if path is None:
+    for source, named in (("path", path), (SCHOOL_ENV, os.environ.get(SCHOOL_ENV))):
+        if named:
+            if not Path(named).is_file():
+                raise FileNotFoundError(f"{source}={os.fspath(named)!r} is not a file.")
+            filename = os.fspath(named)
+            X, y, sizes = _read_cells(named)
+            break
+    else:
+        filename = os.fspath(SCHOOL_TABLE)
         with np.load(SCHOOL_TABLE) as table:
             X, y, sizes = table["features"], table["score"], table["sizes"]
-    else:
-        X, y, sizes = _read_cells(path)
     X, y = X.astype(np.float64), y.astype(np.float64)
     if scale == "public":
         X[:, _PERCENTAGES] /= 100.0
@@ -147,6 +162,45 @@ def load_school(
         DESCR=_SCHOOL_DESCR,
         filename=filename,
     )
+
+
+def fetch_school(
+    data_home: str | PathLike[str] | None = None,
+    download_if_missing: bool = True,
+    *,
+    scale=None,
+    as_frame=False,
+) -> Bunch:
+    """Load the School data set from the file of the MALSAR toolbox, downloaded once.
+
+    Only needed for the file itself: :func:`load_school` has the same numbers without a network.
+    The file (45 kB) is checked against its known SHA-256 and kept.
+
+    Parameters
+    ----------
+    data_home : str or path-like, default=None
+        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
+    download_if_missing : bool, default=True
+        False raises an OSError rather than use the network.
+    scale, as_frame
+        As in :func:`load_school`.
+
+    Returns
+    -------
+    school : :class:`~sklearn.utils.Bunch`
+        As :func:`load_school`.
+
+    Raises
+    ------
+    OSError
+        If the file is missing and may not be, or cannot be, downloaded, or the download
+        does not have the expected checksum.
+    """
+    otherwise = "load_school() has the same numbers without a file"
+    kept = fetched(
+        SCHOOL_URL, SCHOOL_FILE, SCHOOL_SHA256, data_home, download_if_missing, otherwise
+    )
+    return load_school(kept, scale=scale, as_frame=as_frame)
 
 
 def _read_cells(path):

@@ -10,8 +10,16 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils import Bunch
 
+from .download import fetched
+
 # The alphabet of LEAF's Shakespeare, in its order.
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+PLAYS_FILE = "shakespeare.zip"
+PLAYS_URL = (
+    "https://raw.githubusercontent.com/nltk/nltk_data/"
+    "5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/shakespeare.zip"
+)
+PLAYS_SHA256 = "f1251d8c254710363254ba29c9dc0888d5cb13d5ac736ebc6fb14380f447cfc3"
 _PLAYS_DESCR = """\
 Plays by Shakespeare, speaker by speaker
 ----------------------------------------
@@ -104,6 +112,42 @@ def load_shakespeare(path: str | PathLike[str], *, length: int = 80, step: int =
         DESCR=_PLAYS_DESCR,
         filenames=files,
     )
+
+
+def fetch_shakespeare(
+    data_home: str | PathLike[str] | None = None,
+    download_if_missing: bool = True,
+    *,
+    length=80,
+    step=1,
+) -> Bunch:
+    """Load Shakespeare's plays from the corpus of the Natural Language Toolkit, downloaded once.
+
+    The file (475 kB, public domain) is checked against its known SHA-256 and kept.
+
+    Parameters
+    ----------
+    data_home : str or path-like, default=None
+        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
+    download_if_missing : bool, default=True
+        False raises an OSError rather than use the network.
+    length, step
+        As in :func:`load_shakespeare`.
+
+    Returns
+    -------
+    plays : :class:`~sklearn.utils.Bunch`
+        As :func:`load_shakespeare`.
+
+    Raises
+    ------
+    OSError
+        If the file is missing and may not be, or cannot be, downloaded, or the download
+        does not have the expected checksum.
+    """
+    otherwise = "load_shakespeare(path) reads the corpus that nltk.download('shakespeare') keeps"
+    kept = fetched(PLAYS_URL, PLAYS_FILE, PLAYS_SHA256, data_home, download_if_missing, otherwise)
+    return load_shakespeare(kept, length=length, step=step)
 
 
 def _positions(text):

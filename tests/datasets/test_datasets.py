@@ -10,9 +10,15 @@ from scipy.stats import f_oneway
 from skpmtl.datasets import school as datasets
 from skpmtl.datasets.examples import make_clinics
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
-from skpmtl.datasets.school import load_school
+from skpmtl.datasets.school import fetch_school, load_school
 
 ORIGIN = datasets.SCHOOL_TABLE.with_name("README.rst")
+
+
+@pytest.fixture(autouse=True)
+def no_local_copy(monkeypatch):
+    """The environment of whoever runs the tests does not decide."""
+    monkeypatch.delenv(datasets.SCHOOL_ENV, raising=False)
 
 
 @pytest.fixture
@@ -60,6 +66,19 @@ def test_school_as_frame():
     assert array.frame is None and frame.target.name == "exam_score"
 
 
+def test_school_sources_in_order(monkeypatch, tmp_path, small_mat):
+    """Argument before environment before the table of the package."""
+    assert load_school().filename == str(datasets.SCHOOL_TABLE)
+    other = tmp_path / "other.mat"
+    other.write_bytes(small_mat.read_bytes())
+    monkeypatch.setenv(datasets.SCHOOL_ENV, str(other))
+    assert load_school().filename == str(other) and load_school().data.shape == (6, 28)
+    assert load_school(small_mat).filename == str(small_mat)
+    monkeypatch.setenv(datasets.SCHOOL_ENV, str(tmp_path / "gone.mat"))
+    with pytest.raises(FileNotFoundError, match="SKPMTL_SCHOOL=.*gone.mat"):
+        load_school()
+
+
 def test_school_rejects_other_files(tmp_path, small_mat):
     savemat(tmp_path / "other.mat", {"X": np.eye(3), "Z": np.eye(3)})
     with pytest.raises(ValueError, match="other.mat.*is not the School data set"):
@@ -69,6 +88,30 @@ def test_school_rejects_other_files(tmp_path, small_mat):
         load_school(tmp_path / "text.mat")
     with pytest.raises(ValueError, match="scale='unit' is unknown"):
         load_school(small_mat, scale="unit")
+
+
+def test_fetch_downloads_once_and_checks(monkeypatch, tmp_path, small_mat):
+    content = small_mat.read_bytes()
+    monkeypatch.setattr(datasets, "SCHOOL_URL", small_mat.as_uri())
+    with pytest.raises(OSError, match="download_if_missing is False"):
+        fetch_school(tmp_path / "data", download_if_missing=False)
+    with pytest.raises(OSError, match="has SHA-256"):
+        fetch_school(tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+    monkeypatch.setattr(datasets, "SCHOOL_SHA256", hashlib.sha256(content).hexdigest())
+    school = fetch_school(tmp_path / "data")
+    assert school.data.shape == (6, 28)
+    assert (tmp_path / "data" / datasets.SCHOOL_FILE).read_bytes() == content
+    small_mat.unlink()
+    np.testing.assert_array_equal(fetch_school(tmp_path / "data").data, school.data)
+    with pytest.raises(OSError, match="could not be downloaded"):
+        fetch_school(tmp_path / "elsewhere")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_checksum_is_the_one_of_the_known_file(school_mat):
+    assert hashlib.sha256(school_mat.read_bytes()).hexdigest() == datasets.SCHOOL_SHA256
 
 
 def test_low_rank_tasks_have_the_stated_moments():

@@ -1,11 +1,12 @@
 """Plays by speaker: read from small files of the same form, and fetched from a local copy."""
 
+import hashlib
 import zipfile
 
 import numpy as np
 import pytest
 
-from skpmtl.datasets import CHARACTERS, load_shakespeare
+from skpmtl.datasets import CHARACTERS, fetch_shakespeare, load_shakespeare
 from skpmtl.datasets import shakespeare as module
 
 PLAY = """<?xml version="1.0"?>
@@ -93,3 +94,12 @@ def test_what_is_no_play_is_named(tmp_path, corpus):
     for options in ({"length": 0}, {"step": 0}):
         with pytest.raises(ValueError, match="must be 1 or more"):
             load_shakespeare(corpus, **options)
+
+
+def test_fetched_plays_are_those_of_the_file(monkeypatch, tmp_path, corpus):
+    """By what fetches School, too, which is tested there."""
+    monkeypatch.setattr(module, "PLAYS_URL", corpus.as_uri())
+    known = hashlib.sha256(corpus.read_bytes()).hexdigest()
+    monkeypatch.setattr(module, "PLAYS_SHA256", known)
+    plays, expected = fetch_shakespeare(tmp_path, length=5), load_shakespeare(corpus, length=5)
+    np.testing.assert_array_equal(plays.data, expected.data)
