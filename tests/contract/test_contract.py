@@ -8,7 +8,7 @@ import pickle
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
@@ -139,7 +139,7 @@ def test_only_releases_depend_on_a_neighbour(case):
 
 
 @every(first_of_every_form(CASES))
-@pytest.mark.spread(9)
+@pytest.mark.spread(6)
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     replayed(case, everybody)
@@ -205,7 +205,7 @@ def test_adversarial_neighbours(case, rows):
 
 
 @every(case for case in CASES if case.n_classes == 3 and not case.needs)
-@pytest.mark.spread(4)
+@pytest.mark.spread(3)
 def test_a_label_of_one_task_alone(case):
     """Of three public classes the others have two; the neighbour brings the third, or does not."""
     data = long_data(2)
@@ -219,7 +219,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
-@pytest.mark.spread(16)
+@pytest.mark.spread(10)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -246,23 +246,21 @@ def test_report(case):
 def test_noise_is_that_of_the_operating_system_by_default(case):
     seeded, data = fitted(case)
     est, billboards = clone(case.estimator), [seeded.billboard_]
-    for seed in (0, None, None):
+    for _ in range(2):
         np.random.seed(0)  # noqa: NPY002  # numpy's global stream has no part in it
-        fit(est.set_params(random_state=seed), *arguments(case, data))
+        fit(est, *arguments(case, data))
         billboards.append(est.billboard_)
-        if seed is None and est.privacy_.releases:
+        if est.privacy_.releases:
             described = est.privacy_.rng, est.privacy_.arithmetic
             assert described == (SystemSource.description, SYSTEM_ARITHMETIC)
-    one, same, first, again = (
-        np.concatenate([np.empty(0), *map(np.ravel, released(b))]) for b in billboards
-    )
-    assert_array_equal(one, same)
-    if one.size:  # noise may lead to other queries
-        assert first.shape != again.shape or (first != again).any()
+    found = [np.concatenate([np.empty(0), *map(np.ravel, released(b))]) for b in billboards]
+    if found[0].size:  # noise may lead to other queries
+        for one, other in combinations(found, 2):
+            assert one.shape != other.shape or (one != other).any()
 
 
 @every(CURATED)
-@pytest.mark.spread(14)
+@pytest.mark.spread(9)
 def test_report_is_known_before_the_fit(case):
     """From public numbers; bounds that follow the releases are those of the start."""
     est, data = fitted(case)
@@ -303,7 +301,7 @@ def newcomers(case):
 
 
 @every(first_of_every_form(LONG))
-@pytest.mark.spread(14)
+@pytest.mark.spread(10)
 def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     """Another machine has what the one of the fit has: models, predictions, exports, report."""
     est, data = fitted(case)
@@ -356,7 +354,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
-@pytest.mark.spread(25)
+@pytest.mark.spread(14)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -387,7 +385,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 )
 @every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
-@pytest.mark.spread(14)
+@pytest.mark.spread(10)
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, 3)) / 2
@@ -467,7 +465,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(20)
+@pytest.mark.spread(12)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_
@@ -489,7 +487,7 @@ def test_wire(case):
 
 # ---------------------------------------------------------------------- sites and shards
 @every(first_of_every_form(CURATED))
-@pytest.mark.spread(9)
+@pytest.mark.spread(7)
 def test_sites_agree_with_one_process(case):
     """Whether they send sums, or contributions that the curator bounds and adds up itself."""
     est, data = fitted(case)
@@ -535,13 +533,12 @@ def test_an_interrupted_run_repeats_no_release(case):
 
     first = Recorder()
     whole, asked = start(first)
-    number = len(first.kept)
-    for cut in {number // 2, number} if number else ():
-        billboard, again = start(Recorder(first.kept[:cut]))
-        for ours, theirs in zip(released(billboard), released(whole), strict=True):
-            assert_array_equal(ours, theirs)
-        draws = sum("drawn" in reply for reply, _ in first.kept[:cut])
-        assert len(again) == len(asked) - (cut - draws)
+    cut = (len(first.kept) + 1) // 2
+    billboard, again = start(Recorder(first.kept[:cut]))
+    for ours, theirs in zip(released(billboard), released(whole), strict=True):
+        assert_array_equal(ours, theirs)
+    draws = sum("drawn" in reply for reply, _ in first.kept[:cut])
+    assert len(again) == len(asked) - (cut - draws)
 
 
 @every(first_of_every_form(case for case in CURATED if case.form == "long"))

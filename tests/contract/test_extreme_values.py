@@ -141,7 +141,7 @@ def assert_finite(est, features):
 
 @pytest.mark.parametrize("features, classify", [(D, False), (D, True), (12, False)])
 @pytest.mark.parametrize("name", PRIVATE)
-@pytest.mark.spread(6)
+@pytest.mark.spread(4)
 def test_private_fits_have_finite_models_and_no_warnings(name, features, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):
@@ -174,7 +174,7 @@ def test_rows_beyond_the_bound_move_releases_no_more_than_stated(place):
 
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.spread(5)
+@pytest.mark.spread(3)
 def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):
@@ -198,7 +198,7 @@ def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.spread(10)
+@pytest.mark.spread(6)
 def test_one_task_does_not_fail_the_personalisation_of_all(name, classify, epsilon):
     X, y, task = rows_of_tasks()
     y = (y > 0).astype(float) if classify else y
@@ -241,7 +241,7 @@ PLACES = ["array", "list", "frame", "task column", "mapping", "wide", "y", "list
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
-@pytest.mark.spread(12)
+@pytest.mark.spread(8)
 def test_numbers_that_no_float_holds_are_bounded(value, place):
     """As the largest floats are, in every form of input."""
     X, y, task = rows_of_tasks()

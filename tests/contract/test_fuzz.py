@@ -228,7 +228,7 @@ def judge(est, args):
             assert np.shape(predicted)[0] == len(args[2])
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(4)
 @of_every_estimator
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""
@@ -237,13 +237,13 @@ def test_odd_numbers(name, data):
     judge(settled(name), sound(data.draw, name))
 
 
-@pytest.mark.spread(15)
+@pytest.mark.spread(8)
 @of_every_estimator
 def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 
 
-@pytest.mark.spread(8)
+@pytest.mark.spread(5)
 @of_every_estimator
 def test_odd_parameters(name, data):
     est = settled(name)

@@ -121,7 +121,7 @@ def _fitted(cls, classes=None):
 @pytest.mark.parametrize("feature", ["task", "nothing", 0, None])
 @pytest.mark.parametrize("spoilt", SPOILT.values(), ids=SPOILT)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.spread(60)
+@pytest.mark.spread(24)
 def test_messages_about_features_hold_no_value(form, spoilt, feature):
     try:
         X = form(rows(spoilt))

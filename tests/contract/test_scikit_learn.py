@@ -17,7 +17,6 @@ from ..helpers.public import NAMES, public
 
 STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
-    skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.DPMetaInitClassifier(),
@@ -31,6 +30,7 @@ SLOW = [  # those whose code is mostly that of another one
     skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.DPMetaInit(),
+    skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
     skpmtl.PrivateMTL(),
     skpmtl.MPMTLGroupSparse(),

@@ -60,7 +60,7 @@ DIFFERENCES = [
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("est", DIFFERENCES, ids=repr)
-@pytest.mark.spread(11)
+@pytest.mark.spread(6)
 def test_a_start_is_subtracted_from_the_targets(est, form):
     """With the same noise on the same numbers, all that a fit learns is the same."""
     if form is not np.asarray and not est.__sklearn_tags__().input_tags.sparse:

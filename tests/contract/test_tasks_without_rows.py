@@ -55,7 +55,7 @@ for case in CASES + EXACT:
 
 
 @every(SOME.values())
-@pytest.mark.spread(18)
+@pytest.mark.spread(10)
 def test_every_fit_has_a_model_for_every_listed_task(case):
     data = long_data(case.n_classes)
     est = fit(seeded(case).set_params(tasks=TASKS), *arguments(case, thinned(data)))
@@ -110,7 +110,7 @@ UNLINKED = [
 
 
 @every(UNLINKED)
-@pytest.mark.spread(20)
+@pytest.mark.spread(10)
 def test_without_a_budget_absent_tasks_change_nobody_else(case):
     """Nothing is contributed: the fit is that of the tasks with rows, to the last bit."""
     data = arguments(case, thinned(long_data(case.n_classes)))

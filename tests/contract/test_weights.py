@@ -149,7 +149,7 @@ CASES = [
 
 
 @every(CASES)
-@pytest.mark.spread(12)
+@pytest.mark.spread(7)
 def test_equal_weights_are_none_and_those_of_zero_leave_rows_out(case):
     """Of all families, also with noise: it is the same."""
     data, est = long_data(case.n_classes), seeded(case)
