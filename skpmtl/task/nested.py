@@ -21,7 +21,7 @@ Without subgroups there is one, and they are the same.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -183,8 +183,7 @@ def log_evidence(parts, level, slopes, scales, by=None):
     before = [part.log_prior(scales) for part in parts]
     if axis is None:
         return np.stack([log + prior for log, prior in zip(logs, before, strict=True)], axis=1)
-    both = [log + prior[:, None] for log, prior in zip(logs, before, strict=True)]
-    return log_sum(np.stack(both, axis=2).reshape(-1, len(parts))).reshape(logs[0].shape)
+    return reduce(np.logaddexp, (log + own[:, None] for log, own in zip(logs, before, strict=True)))
 
 
 def _over_parts(function, parts, level, slopes, scales):

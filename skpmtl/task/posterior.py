@@ -390,9 +390,10 @@ def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
     out = np.zeros(dec.x_mean.shape)
     centre = np.array(np.broadcast_to(centre, out.shape), dtype=float, order="C")
-    known = dec.rows.starts, dec.X, dec.y, dec.h, dec.values, centre, theta, weights
-    _slopes(*known, np.empty((3, len(theta))), out)
-    out += near[:, None] * dec.x0
+    known = dec.rows.starts, dec.X, dec.y, dec.h, dec.values
+    _slopes(*known, centre, theta, weights, np.empty((3, len(theta))), out)
+    out += np.multiply(near[:, None], dec.x0, out=centre)
+    del centre  # of a million tasks
     return row_products(out, dec.shape)
 
 
@@ -510,7 +511,8 @@ def log_sum(E):
 def log_mixtures(cells, paths):
     """log sum exp of cells (m, n) with each of these log weights (J, n). -> (m, J)"""
     top = cells.max(axis=1, keepdims=True)
-    found = row_products(np.exp(cells - top), np.exp(paths).T)
+    away = cells - top  # of a million tasks
+    found = row_products(np.exp(away, out=away), np.exp(paths).T)
     lost = np.flatnonzero((found < _LOST).any(axis=1))
     with np.errstate(divide="ignore"):
         found = np.log(found, out=found)
