@@ -99,7 +99,8 @@ def _clean(uniques, name):
                 "for example with .astype(str)."
             )
         values = uniques.tolist()
-        if any(_is_inexact(value) for value in values):
+        floats = tuple(t for t in types if not issubclass(t, (Integral, np.bool_)))
+        if any(_is_inexact(value) for value in values if isinstance(value, floats)):
             raise ValueError(_inexact(name))
         uniques = np.array(values)
         kind = uniques.dtype.kind
@@ -137,10 +138,8 @@ def _exact_below(dtype):
 
 
 def _is_inexact(value):
-    """Whether an id is a float that may be the rounding of another id; see `encode_ids`."""
-    if isinstance(value, (Integral, np.bool_)) or value - value != 0:  # infinity has its own error
-        return False
-    return abs(value) >= _exact_below(getattr(value, "dtype", np.float64))
+    """Whether a float may be the rounding of another id; infinity has its own error."""
+    return value - value == 0 and abs(value) >= _exact_below(getattr(value, "dtype", np.float64))
 
 
 def _inexact(name):
