@@ -155,11 +155,14 @@ class Loop:
     def update_effects(self, factor, /, **values):
         self.model = self.model.with_effects(factor, **values)
 
-    def vote(self, name, parts, share, *, log_prior=0.0):
-        """A vote on a path. -> posterior log weights, log evidence along it, noise of a step"""
+    def vote(self, name, parts, share, *, log_prior=0.0, by_chance=0.0):
+        """A vote on a path. -> posterior log weights, log evidence along it, noise of a step
+
+        Evidence is less what numbers that were learnt from the same rows gain `by_chance`.
+        """
         question = queries.Vote(parts, self.plan.is_private)
         found, noise = yield from self.ask(question, share, f"vote {name}")
-        gain = np.append(0.0, np.cumsum(found))
+        gain = np.append(0.0, np.cumsum(found)) - by_chance
         most = self.model.n_present * question.length / math.sqrt(question.size)
         believed = most / (max(1.0, noise) * math.hypot(most, noise))
         return normalised(gain * believed + log_prior), gain, noise
@@ -494,7 +497,7 @@ class Loop:
         model, doubt = self.model, 0.0 if self.plan.is_private else self.doubt
         path = [replace(self.part(self.without), related=queries.NOTHING), self.part()]
         log_weights, *_ = yield from self.vote(
-            "relation", queries.separate(path), share, log_prior=np.array([0.0, -doubt])
+            "relation", queries.separate(path), share, by_chance=np.array([0.0, doubt])
         )
         follow = math.exp(log_weights[1])
         centre = self.without + follow * (model.centre - self.without)
@@ -515,8 +518,11 @@ class Loop:
         self.drift *= kept**2
         self.follow(kept)
         path = queries.separate([self.part(self.zero), self.part()])
-        doubt = np.array([0.0, -self.doubt])
-        log_weights, *_ = yield from self.vote("centre", path, share, log_prior=doubt)
+        # Without it half of the tables of which slopes have no mean take steps in place of moments:
+        # 1.15 of the errors of `MPMTLLowRank` on 2,000 x 5 x 50 at 3, and 1.035 with it (ten
+        # draws). 22 random tables of many tasks were 1.0001, the worst 1.003.
+        by_chance = np.array([0.0, 0.5 * self.n_slopes if self.plan.is_private else self.doubt])
+        log_weights, *_ = yield from self.vote("centre", path, share, by_chance=by_chance)
         self.follow(math.exp(log_weights[1]))
         self.pooled = log_weights[1] > log_weights[0]
 
@@ -713,8 +719,9 @@ class Loop:
         if len(self.path) < 2:
             return
         path = [replace(self.part(self.about, root), related=self.related) for root in self.path]
-        _, gain, _ = yield from self.vote("shape", queries.separate(path), share)
-        gain = gain - [needed_gain(root) for root in self.path]
+        by_chance = [needed_gain(root) for root in self.path]
+        path = queries.separate(path)
+        _, gain, _ = yield from self.vote("shape", path, share, by_chance=by_chance)
         self.update(root=self.path[int(np.argmax(gain))])
 
     # --------------------------------------------------------------------------------- origin

@@ -20,6 +20,7 @@ _NEAR = 2.0
 # Parts of tasks in octaves and of either sign, where there is no place.
 _EVEN, _HALVES = np.full(BINS, 1.0 / BINS), np.full(2, 0.5)
 _SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
+_IN_CELL = (np.arange(8.0) + 0.5) / 8.0  # where levels are that are all next to each other
 _PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
 _LEAST = 0.01  # variance of a count that has no noise, where none is expected
 _UNITS = 2.0 ** np.arange(-OCTAVE, OCTAVE)
@@ -43,11 +44,12 @@ _OCTAVES = Zoom(0.0, float(OCTAVE), 1.0)  # of rates, in logarithms to the base 
 
 @cache
 def _places():
-    """Places that levels may have: normal about 0, or about half octaves on one side or on both.
+    """Places that levels may have: anywhere in one octave, normal about 0, or about half octaves,
+    on one side or on both.
 
     -> points (K, 8) of their quantiles, parts of tasks in every octave (K / 3, BINS), the same on
-    every side, and of either sign (K, 2), and log weights (K,) before any release, where all four
-    kinds are as likely
+    every side, and of either sign (K, 2), and log weights (K,) before any release, where normal
+    about 0, and the three sides of the others, are as likely
     """
     sizes = 2.0 ** np.arange(0.25 - OCTAVE, OCTAVE, 0.5)
     middle = np.append(np.zeros(len(sizes)), np.tile(sizes, len(_SPREADS)))
@@ -56,9 +58,14 @@ def _places():
     near = [ndtr((end - middle) / spread) - ndtr((-end - middle) / spread) for end in ends]
     octaves = np.diff([np.zeros(len(middle)), *near, np.ones(len(middle))], axis=0).T
     positive, points = ndtr(middle / spread), middle[:, None] + spread[:, None] * _POINTS
-    half = np.full(len(middle), 0.5)
+    each = 1.0 / (len(_SPREADS) + 1.0)
+    weight = np.where(middle > 0, each, 1.0 / 3.0) / (4.0 * len(sizes))
+    cells = np.append(0.5 * ends[0], ends)[:, None] * (1.0 + _IN_CELL)
+    points, octaves = np.concatenate([cells, points]), np.concatenate([np.eye(BINS), octaves])
+    positive = np.append(np.ones(BINS), positive)
+    weight = np.append(np.full(BINS, 2.0 * weight[-1]), weight)  # half octaves are two a bin
+    half = np.full(len(weight), 0.5)
     sides = (positive, points), (1.0 - positive, -points), (half, np.c_[points, -points][:, ::2])
-    weight = np.where(middle > 0, 1.0 / len(_SPREADS), 1.0 / 3.0) / (4.0 * len(sizes))
     return (
         np.concatenate([points for _, points in sides]),
         octaves,
@@ -213,8 +220,11 @@ def _places_in_bins(n):
     middle = np.tile(np.arange(0.25, n, 0.5), len(spreads))
     spread = np.repeat(spreads, 2 * n)
     parts = np.diff(ndtr((np.arange(n + 1) - middle[:, None]) / spread[:, None]), axis=1)
-    before = np.full(len(middle), -math.log(len(middle)))
-    return middle[:, None] + spread[:, None] * _POINTS, parts, before
+    points = np.concatenate(
+        [np.arange(n)[:, None] + _IN_CELL, middle[:, None] + spread[:, None] * _POINTS]
+    )
+    before = np.full(len(points), -math.log(len(points)))
+    return points, np.concatenate([np.eye(n), parts]), before
 
 
 def read_zoom(found, noise, zoom, n_present, least=LEAST_PART):
