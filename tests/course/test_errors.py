@@ -42,7 +42,7 @@ def table(m, seed, n=10):
     return (X, level + np.einsum("ij,ij->i", X, W[task]) + e.ravel(), task), a
 
 
-@pytest.mark.parametrize("m, epsilon, times", [(60, None, 10), (800, 5.0, 3)])
+@pytest.mark.parametrize("m, epsilon, times", [(60, None, 6), (800, 5.0, 3)])
 def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
     """Nine in ten intervals, within three standard deviations of such a count."""
     inside, made = [], 0

@@ -41,7 +41,7 @@ def districts(data):
     return {"relation": data[3], "factors": ABOVE}
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_districts_help_where_they_matter_and_else_do_no_harm(seed):
     for omega, low, high in ((2.0, 0.4, 0.9), (0.0, 0.98, 1.02)):
         data = schools(seed, omega)

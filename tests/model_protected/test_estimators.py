@@ -79,7 +79,7 @@ def test_models_follow_the_unit_of_the_target(cls, way, shifted, scaled):
     y += 3.0
     one = fitted(cls, X, y, task, unseen_task="mean", **WAYS[way])
     size = np.abs(one.coef_).max()
-    for unit, shift, close in ((1024.0, 0.0, scaled), (1 / 1024, 0.0, scaled), (1.0, 1e4, shifted)):
+    for unit, shift, close in ((1 / 1024, 0.0, scaled), (1.0, 1e4, shifted)):
         other = fitted(cls, X, unit * y + shift, task, unseen_task="mean", **WAYS[way])
         np.testing.assert_allclose(other.coef_ / unit, one.coef_, atol=close * size)
         level = (other.mean_intercept_ - shift) / unit

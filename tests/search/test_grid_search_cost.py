@@ -106,7 +106,7 @@ GRIDS = [
 
 @pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
 @pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
-@pytest.mark.spread(5)
+@pytest.mark.spread(4)
 def test_cost_is_that_of_the_fits(estimator, grid):
     search, table, y = searched(clone(estimator), grid)
     cost = grid_search_cost(search)

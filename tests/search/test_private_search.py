@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import randint
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -66,7 +66,7 @@ def spied():
 # ---------------------------------------------------------------- the budget
 @pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
 @pytest.mark.parametrize("share", ["auto", 0.2])
-@pytest.mark.spread(4)
+@pytest.mark.spread(3)
 def test_budget_of_a_trial(data, selection, share):
     X, y, task = data
     fitted = search(n_trials=2, selection=selection, score_share=share)
@@ -183,7 +183,7 @@ class Listener(logging.Handler):
 
 @pytest.mark.parametrize("verbose", [0, 1])
 @pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
-@pytest.mark.spread(4)
+@pytest.mark.spread(3)
 def test_hidden_trials_are_not_heard(data, caplog, capsys, selection, verbose):
     """In logs of any level, by callbacks, and on the terminal."""
     X, y, task = data
@@ -359,10 +359,9 @@ def test_task_column_frames_and_nesting(school_like):
     assert pickle.loads(pickle.dumps(model)).predict(X)[0] == model.predict(X)[0]
     # inside scikit-learn
     cv = TaskStratifiedKFold(2, task_feature="school")
-    assert cross_val_score(model, X, y, cv=cv).min() > 0.9
     outer = GridSearchCV(model, {"n_trials": [1, 2]}, cv=cv).fit(X, y)
     cost = grid_search_cost(outer)
-    assert cost.notes["fits"] == 5 and cost.epsilon > 50.0
+    assert cost.notes["fits"] == 5 and cost.epsilon > 50.0 and outer.best_score_ > 0.9
 
 
 # ---------------------------------------------------------------- refusals
