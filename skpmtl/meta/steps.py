@@ -6,15 +6,12 @@ import numpy as np
 
 from .._kernels.losses import NUMBER
 from .._kernels.records import inner_steps, scaled_rows
-from .._kernels.rows import curvatures
-from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks
-from ..tables.table import TaskTable, padded, table_of
+from ..solvers.grams import largest_eigenvalues
+from ..tables.table import TaskTable, table_of
 from .rules import BOUND
 
 _BLOCK = 1 << 18  # numbers of X that a thread works on at a time
-# Steps to a largest eigenvalue, and rows of a task that are near at a time.
-_POWER_STEPS, _NEAR = 15, 64
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
 
@@ -40,19 +37,16 @@ class RoundRows:
     scaling: np.ndarray | None = None
     loss: str = "squared"
 
-    def _stored(self):
-        """Arguments of kernels."""
-        rows, scaling = self.table.rows, self.scaling
-        shared = rows is not None
-        scaling = np.empty((2, 0)) if scaling is None else scaling
-        return self.table.X, rows if shared else _NO_INDEX, shared, scaling
+    def _scaling(self):
+        """For kernels, which know no None."""
+        return np.empty((2, 0)) if self.scaling is None else self.scaling
 
     def part(self, tasks):
         """The table of the tasks at these positions, of scaled rows in float64."""
         own = table_of(self.table, tasks)
         X = np.empty((own.offsets[-1], own.n_features))
         rows = own.places
-        scaled_rows(own.X, rows, True, 0, len(rows), self._stored()[-1], False, X)
+        scaled_rows(own.X, rows, True, 0, len(rows), self._scaling(), False, X)
         return replace(own, X=X, rows=None)
 
     def steps(
@@ -76,7 +70,6 @@ class RoundRows:
     ):
         """How far `inner_steps` lead, plain gradient descent by default. -> (len(pick), C, size)"""
         table, ones = self.table, np.ones(self.table.n_tasks)
-        X, *stored = self._stored()
         start = start[None] if start.ndim == 2 else start
         update = np.empty((len(pick), *start.shape[1:]))
         if n_batches is None:
@@ -85,11 +78,10 @@ class RoundRows:
         def block(first, last):
             part = slice(first, last)
             inner_steps(
-                X,
-                *stored[:2],
+                *table.stored,
                 table.offsets,
                 table.y,
-                stored[2],
+                self._scaling(),
                 NUMBER[self.loss],
                 self.fit_intercept,
                 pick[part],
@@ -116,24 +108,10 @@ class RoundRows:
     def own_rates(self):
         """1 / smoothness of every task's mean loss, from its own rows."""
         table = self.table
-        largest, width = np.empty(table.n_tasks), padded(table.n_features, LANES)
+        largest = np.empty(table.n_tasks)
 
         def block(first, last):
-            own = self.part(np.arange(first, last))
-            curvatures(
-                own.X,
-                *(None, None, None),
-                own.places,
-                own.offsets,
-                False,
-                _POWER_STEPS,
-                *(None, None),
-                _NEAR,
-                np.zeros((3, width)),
-                np.zeros((_NEAR + 1, width)),
-                largest[first:last],
-                own.counts,
-            )
+            largest[first:last] = largest_eigenvalues(self.part(np.arange(first, last)), False)
 
         run_blocks(block, cost_blocks(table.sizes * table.n_features, _BLOCK))
         smoothness = BOUND[self.loss] * (1.05 * largest / table.support + self.fit_intercept)

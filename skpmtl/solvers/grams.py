@@ -1,5 +1,7 @@
 """Gram matrices of the tasks: d x d of features, or n_k x n_k of rows where that is less."""
 
+from functools import partial
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg.lapack import dpotrf, dpotri
@@ -12,19 +14,18 @@ from .._kernels.grams import (
     weigh_rows,
 )
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
-from .._kernels.rows import curvatures
+from .._kernels.passes import combine, csr_combine, csr_scores, scores
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, task_blocks
-from ..tables.table import kernel_rows, padded, read_only
+from ..tables.table import padded, read_only, row_dots
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
 _ABREAST = 100  # width up to which eight matrices are inverted side by side
 _WIDE = 256  # width from which LAPACK is faster; at 600 it takes .4 of the time
-_CALLS = 128  # tasks up to which BLAS calls, one after the other, take a millisecond
 _POWER_STEPS = 15
-_NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
+_NEAR = 1 << 18  # numbers of rows that stay in the cache while they are worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
@@ -222,50 +223,36 @@ def task_grams(table, problem, scale):
 
 
 def largest_eigenvalues(table, centre):
-    """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
-    d, out = table.n_features, np.empty(table.n_tasks)
-    if d <= NARROW and not table.is_sparse and table.n_listed <= _CALLS:
-        with np.errstate(all="ignore"):
-            for first, last, rows, X in row_blocks(table):
-                ends, weights = table.offsets[first : last + 1], table.counts[rows]
-                out[first:last] = _power_steps(X, ends - rows.start, centre, weights)
-        return out
-    rows = kernel_rows(table)
+    """Of X_k' diag(weights) X_k of all tasks, from below, by power iteration.
+
+    `centre`: of rows less the mean of their task.
+    """
+    kernels = (csr_scores, csr_combine) if table.is_sparse else (scores, combine)
+    out, z, places = np.empty(table.n_tasks), np.empty(table.n_rows), np.arange(table.n_features)
+    # One scattered start for all tasks; a task's number does not depend on its company.
+    start = (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1.0, 1.0)
 
     def block(first, last):
-        ends = table.offsets[first : last + 1]
-        scratch = _scratch(table, np.diff(ends).max())
-        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.counts)
-
-    run_blocks(block, task_blocks(table.offsets, d, _BLOCK))
-    return out
-
-
-def _power_steps(X, offsets, centre, weights):
-    """What `curvatures` finds, by Gram matrices of BLAS calls."""
-    m, d = len(offsets) - 1, X.shape[1]
-    G, V, places = np.empty((m, d, d)), np.empty((m, d, 1)), np.arange(d)
-    for k in range(m):
-        rows = slice(offsets[k], offsets[k + 1])
-        x, w = X[rows], weights[rows]
+        ends, part = table.offsets[first : last + 1], slice(first, last)
+        rows = slice(*ends[[0, -1]])
+        score, gather = (partial(kernel, *table.stored, ends) for kernel in kernels)
+        weights, V = table.counts[rows], np.tile(start, (last - first, 1))
         if centre:
-            x = x - w @ x / w.sum()
-        if not (w == 1.0).all():
-            x = np.sqrt(w)[:, None] * x
-        np.matmul(x.T, x, out=G[k])
-    V[:, :, 0] = (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1, 1)
-    for _ in range(_POWER_STEPS):
-        V /= np.maximum(np.sqrt(np.einsum("kji,kji->k", V, V)), 1e-300)[:, None, None]
-        last, V = V, G @ V
-    return np.einsum("kji,kji->k", last, V)
+            z[rows], mean = weights, np.empty_like(V)
+            gather(z, 1.0 / table.support[part], mean)
+        for _ in range(_POWER_STEPS):
+            size = np.maximum(np.sqrt(row_dots(V, V)), 1e-300)
+            score(V, z)
+            if centre:
+                z[rows] -= np.repeat(row_dots(mean, V), np.diff(ends))
+            z[rows] *= weights
+            before, V = V, np.empty_like(V)
+            gather(z, 1.0 / size, V)
+            if centre:  # less what rounding left of the sum of the scores
+                left = np.add.reduceat(z[rows], ends[:-1] - ends[0]) / size
+                V -= left[:, None] * mean
+        out[part] = row_dots(before, V) / size
 
-
-def _scratch(table, longest):
-    """(place, columns, near, lines, Z) of `curvatures`, for tasks of `longest` rows at most."""
-    d = table.n_features
-    R = padded(d, LANES)
-    near = max(_NEAR // max(R, 1) // 2 * 2, 2)
-    lines = np.zeros((3, R))
-    if table.is_sparse:
-        return np.full(d, -1), np.empty(d, dtype=np.int64), near, lines, np.empty((0, R))
-    return None, None, near, lines, np.zeros((min(longest, near) + 1, R))
+    with np.errstate(all="ignore"):
+        run_blocks(block, task_blocks(table.offsets, table.n_features, _NEAR))
+    return out

@@ -23,7 +23,6 @@ from .descent import MatrixSet, RowSet
 from .grams import NARROW, SMALL, grams, products, squares
 from .ridge import RidgeModels, in_basis
 
-_NONE = np.empty(0, dtype=np.int64)
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
@@ -153,8 +152,8 @@ class Loss:
         self._base = None  # scores of rows under a public initial model, in the order of `y`
         if table.base is not None:
             self._base, self._z = np.ascontiguousarray(table.base[:, 0]), np.empty(table.n_rows)
-        self._shared = table.rows is not None
-        self._rows = table.rows if self._shared else _NONE
+        self._shared, self._x = table.rows is not None, table.stored
+        self._rows = self._x[-2]
         width = _stored(table)
         self.blocks = task_blocks(table.offsets, width, _BLOCK)
         # Rows that are used more than once at a time stay in the cache.
@@ -166,8 +165,6 @@ class Loss:
         n, m = table.X.shape[0], table.n_tasks
         if self.repeats == 1 and self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
             self._grid = (table.rows, table.codes)
-        X = table.csr if table.is_sparse else (table.X,)
-        self._x = *X, self._rows, self._shared
         self._sizes = None
 
     def scores(self, W):
@@ -375,8 +372,7 @@ class Loss:
         part.__dict__.pop("row_space", None)
         part.table = replace(self.table, X=X)
         part.shape = (self.shape[0], X.shape[1])
-        X = part.table.csr if part.table.is_sparse else (part.table.X,)
-        part._x = *X, self._rows, self._shared
+        part._x = part.table.stored
         return part
 
     @cached_property

@@ -38,7 +38,6 @@ _SPARSE = 0.05  # share of entries up to which products pass over those that are
 _INNER_TOL = 1e-2  # part of the tolerance that models have
 _MEMORY = 8  # steps of Anderson's method
 _WORSE = 2.0  # times the last step, from which an extrapolated one is taken back
-_NO_INDEX = np.empty(0, dtype=np.int64)
 
 
 def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
@@ -181,8 +180,7 @@ class State:
         self.centred, self.lam, self.ridge = centred, lam, problem.ridge
         self.which, self.count = centred.which, np.bincount(centred.which)
         self.strengths = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
-        shared = table.rows is not None
-        self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
+        self.rows = table.stored
         y = with_events(table).y if problem.loss == "poisson" else table.y
         self._y, self.counts, self._kind = y, table.counts, NUMBER[problem.loss]
         self.held = centred.held if problem.fit_intercept else None

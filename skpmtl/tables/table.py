@@ -21,6 +21,7 @@ LARGEST = 1e30  # bound on features and targets: their powers in the solvers sta
 _LARGEST_FLOAT = sys.float_info.max
 FAR = 100.0  # logarithms of rates from which losses of counts are linear: they stay finite
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+_NO_INDEX = np.empty(0, dtype=np.int64)
 
 
 class WrittenRows:
@@ -156,6 +157,13 @@ class TaskTable:
     def places(self):
         """`rows` for compiled loops, (N,), which know no None."""
         return np.arange(self.n_rows) if self.rows is None else self.rows
+
+    @property
+    def stored(self):
+        """Rows as compiled passes take them: X, or its values, columns and row ends; which of its
+        rows, and whether tasks share it."""
+        X, shared = self.csr if self.is_sparse else (self.X,), self.rows is not None
+        return *X, self.rows if shared else _NO_INDEX, shared
 
     @cached_property
     def counts(self):
@@ -341,16 +349,12 @@ def common_scores(table, W):
 
     W : ndarray (C, d), or (n_tasks, C, d) of every task
     """
-    own, shared = W.ndim == 3, table.rows is not None
+    own = W.ndim == 3
     ends, models = (table.offsets, W) if own else (np.array([0, table.n_rows]), W[None])
     out = np.empty((models.shape[1], table.n_rows))
-    rows = table.rows if shared else np.empty(0, dtype=np.int64)
+    kernel = csr_scores if table.is_sparse else scores
     for c, found in enumerate(out):
-        places = rows, shared, ends, np.ascontiguousarray(models[:, c]), found
-        if table.is_sparse:
-            csr_scores(*table.csr, *places)
-        else:
-            scores(table.X, *places)
+        kernel(*table.stored, ends, np.ascontiguousarray(models[:, c]), found)
     return out.T
 
 
@@ -407,13 +411,6 @@ def scaled(table, scale):
     if table.is_sparse:
         return replace(table, X=X.multiply(1.0 / scale).tocsr().astype(X.dtype))
     return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
-
-
-def kernel_rows(table):
-    """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
-    if table.is_sparse:
-        return read_only(np.empty((0, table.n_features))), *table.csr, table.places
-    return table.X, None, None, None, table.places
 
 
 # ------------------------------------------------------------------------ numbers out of range

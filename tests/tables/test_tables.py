@@ -23,7 +23,7 @@ from skpmtl import PrivateMeanRegMTL
 from skpmtl.preprocessing import TaskImputer
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
-from skpmtl.tables.table import SingleTaskWarning, TaskTable, kernel_rows, table_of
+from skpmtl.tables.table import SingleTaskWarning, TaskTable, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
 
@@ -514,11 +514,11 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
     Y[0, 0] = np.nan
     wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
-    seen = [array for array in (*kernel_rows(wide), wide.offsets) if array is not None]
+    seen = [*wide.stored[:-1], wide.offsets]
     assert all(array.flags.c_contiguous for array in seen)
-    assert all(array.dtype == np.int32 for array in kernel_rows(wide)[2:4] if array is not None)
+    assert not wide.is_sparse or all(array.dtype == np.int32 for array in wide.csr[1:])
     for other in (pickle.loads(pickle.dumps(wide)), deepcopy(wide)):
-        again = [array for array in (*kernel_rows(other), other.offsets) if array is not None]
+        again = [*other.stored[:-1], other.offsets]
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
 
 
