@@ -12,9 +12,7 @@ from .._runtime.registers import LANES, load, splat, store
 
 @njit
 def mass_of(lo, n, weights):
-    """Sum of the weights of the n rows from `lo` on; n where there are none."""
-    if weights is None:
-        return 0.0 + n
+    """Sum of the weights of the n rows from `lo` on."""
     mass = 0.0
     for p in range(lo, lo + n):
         mass += weights[p]

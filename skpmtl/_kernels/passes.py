@@ -1,10 +1,9 @@
 """One pass over the rows of all tasks: residuals, local intercepts, gradients.
 
-Rows are sorted by task. With ``shared`` the table holds row numbers of an X that all
-tasks share; otherwise table row p is X[p] and ``rows`` is an empty array. ``scale[k]``
-multiplies the loss of task k (1 / n_k or 1), in which row p counts ``weights[p]`` times, or once
-where ``weights`` is None. The intercept of a task is not a variable
-of the solver: every pass puts it at its optimum given the weights, which is why it is
+Rows are sorted by task. With ``shared`` the table holds row numbers of an X that all tasks share;
+otherwise table row p is X[p] and ``rows`` is an empty array. ``scale[k]`` multiplies the loss of
+task k (1 / n_k or 1), in which row p counts ``weights[p]`` times. The intercept of a task is not a
+variable of the solver: every pass puts it at its optimum given the weights, which is why it is
 exact, costs no iteration and makes every residual dual feasible.
 """
 
@@ -118,34 +117,20 @@ def squared_residuals(z, y, offsets, scale, centre, r, b, weights):
         b[k] = 0.0
         for p in range(lo, hi):
             r[p] = y[p] - z[p]
-        if weights is None:
-            for _ in range(2 if centre else 0):  # again for what rounding left of a large mean
-                mean = 0.0
-                for p in range(lo, hi):
-                    mean += r[p]
-                mean /= hi - lo
-                b[k] += mean
-                for p in range(lo, hi):
-                    r[p] -= mean
-        else:
-            mass = mass_of(lo, hi - lo, weights)
-            for _ in range(2 if centre else 0):
-                mean = 0.0
-                for p in range(lo, hi):
-                    mean += weights[p] * r[p]
-                mean /= mass
-                b[k] += mean
-                for p in range(lo, hi):
-                    r[p] -= mean
+        mass = mass_of(lo, hi - lo, weights)
+        for _ in range(2 if centre else 0):  # again for what rounding left of a large mean
+            mean = 0.0
+            for p in range(lo, hi):
+                mean += weights[p] * r[p]
+            mean /= mass
+            b[k] += mean
+            for p in range(lo, hi):
+                r[p] -= mean
         total = 0.0
-        if weights is None:
-            for p in range(lo, hi):
-                total += r[p] * r[p]
-        else:
-            for p in range(lo, hi):
-                total += weights[p] * r[p] * r[p]
-            for p in range(lo, hi):
-                r[p] *= weights[p]
+        for p in range(lo, hi):
+            total += weights[p] * r[p] * r[p]
+        for p in range(lo, hi):
+            r[p] *= weights[p]
         value += 0.5 * scale[k] * total
     return value
 
@@ -155,21 +140,12 @@ def centre_scores(z, offsets, weights, centre):
     """z <- weights (z - its mean over the task), in place; the mean is 0 without ``centre``."""
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
-        mean = 0.0
-        if weights is None:
-            for p in range(lo, hi):
-                mean += z[p]
-            mean = mean / (hi - lo) if centre else 0.0
-            for p in range(lo, hi):
-                z[p] -= mean
-        else:
-            mass = 0.0
-            for p in range(lo, hi):
-                mean += weights[p] * z[p]
-                mass += weights[p]
-            mean = mean / mass if centre else 0.0
-            for p in range(lo, hi):
-                z[p] = weights[p] * (z[p] - mean)
+        mean, mass = 0.0, mass_of(lo, hi - lo, weights)
+        for p in range(lo, hi):
+            mean += weights[p] * z[p]
+        mean = mean / mass if centre else 0.0
+        for p in range(lo, hi):
+            z[p] = weights[p] * (z[p] - mean)
 
 
 @njit
@@ -198,12 +174,8 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b, weights):
                 r[p] = s * (other_class(s * (z[p] + shift)) - h)
             for p in range(lo, hi):
                 q = unit * y[p] * r[p] + h
-                if weights is None:
-                    total += r[p]
-                    slope += q * (1.0 - q)
-                else:
-                    total += weights[p] * r[p]
-                    slope += weights[p] * (q * (1.0 - q))
+                total += weights[p] * r[p]
+                slope += weights[p] * (q * (1.0 - q))
             step = shift
             if centre and abs(total) > 1e-13 * (hi - lo):
                 if total > 0:
@@ -234,13 +206,9 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b, weights):
         for p in range(lo, hi):
             s = unit * y[p]
             q, t = s * r[p] + h, s * (z[p] + shift)  # q = 1 / (1 + exp(t))
-            if weights is None:
-                total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
-            else:
-                total -= weights[p] * ((np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t)
-        if weights is not None:
-            for p in range(lo, hi):
-                r[p] *= weights[p]
+            total -= weights[p] * ((np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t)
+        for p in range(lo, hi):
+            r[p] *= weights[p]
         value += scale[k] * total
     return value
 
@@ -259,25 +227,22 @@ def poisson_residuals(z, y, offsets, scale, centre, r, b, weights):
             for p in range(lo, hi):
                 top = max(top, z[p])
             for p in range(lo, hi):
-                w = 1.0 if weights is None else weights[p]
-                events += w * y[p]
-                mass += w * np.exp(z[p] - top)
+                events += weights[p] * y[p]
+                mass += weights[p] * np.exp(z[p] - top)
             shift = np.log(events / mass) - top
         b[k] = shift
         total, left, means = 0.0, 0.0, 0.0
         for p in range(lo, hi):
-            w = 1.0 if weights is None else weights[p]
-            r[p] = w * (y[p] - np.exp(z[p] + shift))
+            r[p] = weights[p] * (y[p] - np.exp(z[p] + shift))
         for p in range(lo, hi):
-            w = 1.0 if weights is None else weights[p]
+            w = weights[p]
             mean = y[p] - r[p] / w
             total += w * poisson_loss(y[p], mean, z[p] + shift)
             left += r[p]
             means += w * mean
         # Of features far from zero the gradient shows what rounding left of the sum.
         for p in range(lo, hi if centre else lo):
-            w = 1.0 if weights is None else weights[p]
-            r[p] -= left / means * w * np.exp(z[p] + shift)
+            r[p] -= left / means * weights[p] * np.exp(z[p] + shift)
         value += scale[k] * total
     return value
 
@@ -315,7 +280,7 @@ def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b, weights
                     r[lo + c * n + i] = np.exp(z[lo + c * n + i] + b[k * C + c] - top)
                 for c in range(C):
                     mass += r[lo + c * n + i]
-                w = 1.0 if weights is None else weights[lo + i]
+                w = weights[lo + i]
                 total += w * (np.log(mass) + top - own)
                 for c in range(C):
                     p = lo + c * n + i
@@ -378,8 +343,6 @@ def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b, weights
                         r[p] += r[p] * size * (step[c] - middle)
                 break
         for p in range(lo, lo + C * n):
-            r[p] = y[p] - r[p]
-            if weights is not None:
-                r[p] *= weights[p]
+            r[p] = weights[p] * (y[p] - r[p])
         value += scale[k * C] * total
     return value

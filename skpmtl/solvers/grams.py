@@ -37,6 +37,7 @@ def grams(X, y, offsets, scale, centre, weights=None):
     with weights, and so are the means.
     """
     m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
+    weights = np.ones(len(X)) if weights is None else weights
     G, g = np.empty((m, d, d)), np.empty((m, d))
     if d <= NARROW:
 
@@ -52,13 +53,10 @@ def grams(X, y, offsets, scale, centre, weights=None):
     for k in range(m):
         rows = slice(offsets[k], offsets[k + 1])
         x, v = X[rows].astype(np.float64, copy=False), y[rows]
-        w = None if weights is None else weights[rows]
-        if centre and w is None:
-            x, v = x - x.mean(axis=0), v - v.mean()
-        elif centre:
+        w = weights[rows]
+        if centre:
             x, v = x - w @ x / w.sum(), v - w @ v / w.sum()
-        if w is not None:
-            x, v = np.sqrt(w)[:, None] * x, np.sqrt(w) * v
+        x, v = np.sqrt(w)[:, None] * x, np.sqrt(w) * v
         np.matmul(x.T, x, out=G[k])
         np.matmul(x.T, v, out=g[k])
         square += scale[k] * (v @ v)
@@ -119,8 +117,7 @@ class RowGrams:
     def __init__(self, loss, rows=None, ready=False):
         self.loss, table = loss, loss.table
         rows, centre = rows or loss.rows, loss.fit_intercept and not ready
-        roots = None if ready or table.weights is None else np.sqrt(table.weights)
-        self.roots = np.ones(table.n_rows) if roots is None else roots
+        self.roots = np.ones(table.n_rows) if ready else np.sqrt(table.counts)
         self.starts = np.concatenate([[0], np.cumsum(table.sizes * (table.sizes + 1) // 2)])
         self.K = np.empty(self.starts[-1])
 
@@ -133,7 +130,7 @@ class RowGrams:
                 loss.scale[first:last],
                 centre,
                 self.K,
-                None if roots is None else roots[loss.offsets[first] :],
+                self.roots[loss.offsets[first] :],
             )
 
         near = task_blocks(loss.offsets, table.n_features, _BLOCK // 4)  # dense, of sparse rows too

@@ -251,7 +251,7 @@ class Loss:
             self.fit_intercept,
             self._r,
             self._b[part],
-            self.weights,
+            self.table.counts,
         )
         return value, self._r
 
@@ -418,10 +418,10 @@ class Loss:
 
     def curvature(self, D):
         """scale_k X_k' C X_k d_k + ridge d_k, C the (weighted) centring with intercepts."""
-        centre, weights = self.fit_intercept, self.weights
+        centre, weights = self.fit_intercept, self.table.counts
 
         def centred(z, first, last):
-            if centre or weights is not None:
+            if centre or self.weights is not None:
                 passes.centre_scores(z, self.offsets[first : last + 1], weights, centre)
             return 0.0, z
 
@@ -828,7 +828,7 @@ class MultinomialLoss(Loss):
             self.fit_intercept,
             self._r,
             self._b[first:last],
-            self.weights,
+            self.table.counts,
         )
         return value, self._r
 

@@ -25,7 +25,6 @@ from .._kernels.newton import (
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..tables.datafits import levels_of, with_events
-from ..tables.table import read_only
 from .centred import CentredTasks
 from .grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
 from .losses import SquaredLoss
@@ -407,7 +406,7 @@ class _RowArrow(Arrow):
             weights, clusters = self._weights(rows), np.unique(centred.which[part])
             for c in range(self.groups):
                 K, a = self.K[c], np.ascontiguousarray(weights[:, c])
-                build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K, None)
+                build_row_grams(X, ends, starts, scale, False, K, a)
                 if not invert_row_grams(K, ends, starts, t / scale):
                     raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
                 ones, KX = np.empty(len(a)), np.empty_like(X)

@@ -26,7 +26,7 @@ def run(request):
 def intercept_of(run, z, y, start=0.0):
     r, b, offsets = np.empty(len(z)), np.array([start]), np.array([0, len(z)])
     value = run(passes.logistic_residuals)(
-        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b, None
+        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b, np.ones(len(z))
     )
     return float(b[0]), r, value
 
@@ -63,8 +63,8 @@ def test_logistic_value_of_extreme_scores(run):
     for t in (-1e3, -745.0, -40.0, -1e-9, 0.0, 1e-9, 0.5, 36.0, 40.0, 700.0, 1e3):
         for label in (-1.0, 1.0):
             z, y, r, b = np.array([label * t]), np.array([label]), np.empty(1), np.zeros(1)
-            ends = np.array([0, 1])
-            value = run(passes.logistic_residuals)(z, y, ends, np.ones(1), False, r, b, None)
+            ends, one = np.array([0, 1]), np.ones(1)
+            value = run(passes.logistic_residuals)(z, y, ends, one, False, r, b, one)
             assert value == pytest.approx(np.logaddexp(0.0, -t), rel=1e-14), t
             assert r[0] == pytest.approx(label * np.exp(-np.logaddexp(0.0, t)), rel=1e-12), t
 
