@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from typing import Annotated
 
 import numpy as np
 
@@ -30,40 +31,49 @@ def centre_shape(d, n_classes):
     return (n_classes, d + 1) if n_classes > 2 else (d + 1,)
 
 
+def sizes_of(d, loss="squared", n_classes=0):
+    """Sizes that dimensions of arrays are named by."""
+    law, centre = priors.LAWS["classes" if n_classes else loss], centre_shape(d, n_classes)
+    found = {"d": d, **{f"d + {k}": d + k for k in (1, 2, 3)}}
+    found |= {"centre": centre, "outputs": centre[:-1]}
+    return found | {"kappa": len(law.kappa), "sigma": len(law.sigma)}
+
+
 @dataclass
 class HierarchicalBillboard(OfModels):
     """The released model; see `skpmtl.task.posterior` for its equation."""
 
     n_tasks: int
     n_present: float  # tasks with rows, as released
-    # (d + 1,), (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns
-    centre: np.ndarray
+    # (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns
+    centre: Annotated[np.ndarray, "centre"]
     # The window of levels: centre and half-width, in units of y; None where none was found
     middle: float | None = None
     width: float | None = None
     unit: float | None = None  # released unit of y; None: each task has its own
-    column_scale: np.ndarray | None = None  # (d,)
-    column_centre: np.ndarray | None = None
-    # (2,), of log2 of these scales: of all columns together, and of a single one
-    scale_variance: np.ndarray | None = None
-    # (d, d), root of the shape of slopes, which has trace one; zeros where they are equal
-    root: np.ndarray | None = None
-    # (d,), where levels and slopes are independent, in scaled columns: a correlation of both is a
-    # place of the columns at which it is none
-    origin: np.ndarray | None = None
-    log_kappa: np.ndarray | None = None  # log weights of the grids of `skpmtl.task.priors`
-    log_sigma: np.ndarray | None = None
+    column_scale: Annotated[np.ndarray | None, "d"] = None
+    column_centre: Annotated[np.ndarray | None, "d"] = None
+    # Of log2 of these scales: of all columns together, and of a single one
+    scale_variance: Annotated[np.ndarray | None, 2] = None
+    # Root of the shape of slopes, which has trace one; zeros where they are equal
+    root: Annotated[np.ndarray | None, "d", "d"] = None
+    # Where levels and slopes are independent, in scaled columns: a correlation of both is a place
+    # of the columns at which it is none
+    origin: Annotated[np.ndarray | None, "d"] = None
+    # Log weights of the grids of `skpmtl.task.priors`
+    log_kappa: Annotated[np.ndarray | None, "kappa"] = None
+    log_sigma: Annotated[np.ndarray | None, "sigma"] = None
     # Log weights of sigma and tau in the posterior of a task, where it was learnt how many tasks
     # are unlike the others; None: those of all
-    own_sigma: np.ndarray | None = None
-    own_tau: np.ndarray | None = None
-    log_tau: np.ndarray | None = None
+    own_sigma: Annotated[np.ndarray | None, "sigma"] = None
+    own_tau: Annotated[np.ndarray | None, "tau"] = None
+    log_tau: Annotated[np.ndarray | None, "tau"] = None
     # Share of rows with far more noise than the others, see `skpmtl.task.far`, where it was learnt
     far: float = 0.0
-    # (4,), octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a
-    # budget to their estimates, where there are factors
-    moved: np.ndarray | None = None
-    log_components: np.ndarray | None = None  # (3,), of "alone", "shape" and "mean"
+    # Octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a budget to
+    # their estimates, where there are factors
+    moved: Annotated[np.ndarray | None, 4] = None
+    log_components: Annotated[np.ndarray | None, 3] = None  # of "alone", "shape" and "mean"
     target_range: np.ndarray | None = None  # (2,), public range of scores, which bounds predictions
     init: PublicInit | None = None  # public initial model, to which everything else is a difference
     # Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
@@ -76,38 +86,37 @@ class HierarchicalBillboard(OfModels):
     # Public covariates of tasks: task k lies about the centre and v_k `related`, for its public row
     # v_k
     relation: Relation | None = None
-    related: np.ndarray | None = None  # (rank, d + 1)
+    related: Annotated[np.ndarray | None, "rank", "d + 1"] = None
     factors: list = field(default_factory=list)  # of factors above and across tasks
     below: str | int | None = None  # name of the factor below the tasks, whose levels rows have
     # Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that of
     # a row; without such a factor of zero alone
-    log_ratio: np.ndarray | None = None
-    # (G, d), slopes that groups of tasks are about, in units and scaled columns
-    groups: np.ndarray | None = None
-    # (G,), log weights of the groups in the list of priors, and released numbers of their tasks
-    log_groups: np.ndarray | None = None
-    group_counts: np.ndarray | None = None
+    log_ratio: Annotated[np.ndarray | None, "ratio"] = None
+    # Slopes that groups of tasks are about, in units and scaled columns
+    groups: Annotated[np.ndarray | None, "groups", "d"] = None
+    # Log weights of the groups in the list of priors, and released numbers of their tasks
+    log_groups: Annotated[np.ndarray | None, "groups"] = None
+    group_counts: Annotated[np.ndarray | None, "groups"] = None
     # Log weights of the grid of kappa, for slopes about the centre of their group
-    group_kappa: np.ndarray | None = None
-    # (d + 1,), common slopes and, last, the intercept before they are shrunk, in units of the
-    # input, less the public initial model
-    effects: np.ndarray | None = None
-    effect_covariance: np.ndarray | None = None  # (d + 1, d + 1), of their errors
-    effect_dof: np.ndarray | None = None  # (d + 1,), degrees of freedom of their variances
-    # (d + 2, d + 2), covariance, between tasks, of slopes, intercept and, last, level at the centre
-    # of columns, in units of the input, where there are effects
-    spread: np.ndarray | None = None
-    # (d + 2,), standard deviations of the errors of its diagonal
-    spread_doubt: np.ndarray | None = None
-    # (n, len(ZETA)), of `skpmtl.course.profiles`, in units: of levels, the factor below, those of
-    # `factors`, and rows; without a budget, where there are factors and a pooled model
-    profiles: np.ndarray | None = None
-    # (2,), variance of a row about the model of its task, in units of the input, and the standard
+    group_kappa: Annotated[np.ndarray | None, "kappa"] = None
+    # Common slopes and, last, the intercept before they are shrunk, in units of the input, less the
+    # public initial model; covariance of their errors, and degrees of freedom of their variances
+    effects: Annotated[np.ndarray | None, "d + 1"] = None
+    effect_covariance: Annotated[np.ndarray | None, "d + 1", "d + 1"] = None
+    effect_dof: Annotated[np.ndarray | None, "d + 1"] = None
+    # Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns, in
+    # units of the input, where there are effects; standard deviations of errors of its diagonal
+    spread: Annotated[np.ndarray | None, "d + 2", "d + 2"] = None
+    spread_doubt: Annotated[np.ndarray | None, "d + 2"] = None
+    # Of `skpmtl.course.profiles`, in units: of levels, the factor below, those of `factors`, and
+    # rows; without a budget, where there are factors and a pooled model
+    profiles: Annotated[np.ndarray | None, "spreads", len(ZETA)] = None
+    # Variance of a row about the model of its task, in units of the input, and the standard
     # deviation of its error, where it was measured
-    row_variance: np.ndarray | None = None
-    # (2,), standard deviation that the noise of steps adds to the level, as if no step took back
-    # what the noise of earlier ones did, and to a slope of the centre, in units
-    centre_noise: np.ndarray | None = None
+    row_variance: Annotated[np.ndarray | None, 2] = None
+    # Standard deviation that the noise of steps adds to the level, as if no step took back what the
+    # noise of earlier ones did, and to a slope of the centre, in units
+    centre_noise: Annotated[np.ndarray | None, 2] = None
     # Standard deviation, in octaves, of the noise of a column's scale where scales are first asked;
     # that of the prior before
     scale_noise: float = OCTAVES
@@ -296,7 +305,7 @@ class HierarchicalBillboard(OfModels):
         return {**super().parameters(), **given}
 
     def declared(self):
-        d, law, known = self.n_features, self.law, vars(self)
+        known = vars(self)
         if self.has_place and None in (self.middle, self.unit):
             raise ValueError("its window of levels has no middle or no unit")
         together = ("relation", "related"), ("spread", "spread_doubt")
@@ -307,32 +316,12 @@ class HierarchicalBillboard(OfModels):
                 raise ValueError(f"it has some of {', '.join(names)}, and not all")
         if self.relation is not None:
             yield from self.relation.declared()
-        rank = 0 if self.relation is None else self.relation.rank
-        G = 0 if self.groups is None else len(self.groups)
-        shapes = [
-            ((d,), ("column_scale", "column_centre", "origin")),
-            ((2,), ("scale_variance", "centre_noise", "row_variance")),
-            ((d, d), ("root",)),
-            (centre_shape(d, self.n_classes), ("centre",)),
-            (law.kappa.shape, ("log_kappa", "group_kappa")),
-            (law.sigma.shape, ("log_sigma", "own_sigma")),
-            (self.tau.shape, ("log_tau", "own_tau")),
-            ((4,), ("moved",)),
-            ((3,), ("log_components",)),
-            ((1 if self.below is None else len(priors.RATIO),), ("log_ratio",)),
-            ((rank, d + 1), ("related",)),
-            ((G, d), ("groups",)),
-            ((G,), ("log_groups", "group_counts")),
-            ((d + 1,), ("effects", "effect_dof")),
-            ((d + 1, d + 1), ("effect_covariance",)),
-            ((2 + (self.below is not None) + len(self.factors), len(ZETA)), ("profiles",)),
-            ((d + 2, d + 2), ("spread",)),
-            ((d + 2,), ("spread_doubt",)),
-        ]
-        for shape, names in shapes:
-            for name in names:
-                if known[name] is not None:
-                    yield name, known[name], [shape]
+        sizes = sizes_of(self.n_features, self.loss, self.n_classes) | {"tau": len(self.tau)}
+        sizes["ratio"] = 1 if self.below is None else len(priors.RATIO)
+        sizes["rank"] = 0 if self.relation is None else self.relation.rank
+        sizes["groups"] = 0 if self.groups is None else len(self.groups)
+        sizes["spreads"] = 2 + (self.below is not None) + len(self.factors)
+        yield from self.arrays(sizes)
         yield from self._declared_init()
         if not all(isinstance(one, FactorEffects) for one in self.factors):
             raise ValueError("its list of factors has something else")

@@ -20,6 +20,7 @@ those of (I - I_t / H)^-1/2 s, the correction CR2 (Bell and McCaffrey, Surv. Met
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -72,8 +73,8 @@ class RowSquares(Question):
     two are released. Without one those of their products are, too, and there is no bound.
     """
 
-    kind = "row squares"
-    size, length, spread = 2, 1.0, math.sqrt(2.0)  # none of both is negative
+    kind, sends = "row squares", (2,)
+    size, spread = 2, math.sqrt(2.0)  # none of both is negative
     clipped: bool = True
 
     def answer(self, tasks, model):
@@ -92,10 +93,6 @@ class RowSquares(Question):
     def total(self, sent):
         total = sent.sum(axis=0)
         return total if self.clipped else np.concatenate([total[None], sent.T @ sent])
-
-    @classmethod
-    def wire(cls, sizes):
-        return 2, {}
 
 
 def variance_of_rows(model, sums, noise):
@@ -128,15 +125,15 @@ def variance_of_rows(model, sums, noise):
 class Errors(Question):
     """Score and information of the centre, each of length 1 at most."""
 
-    kind = "errors"
-    # (d + 1,), the released model of tasks without rows, the intercept last, in units of the input
-    # and less the public initial model
-    mean: np.ndarray
-    # (d + 1,), standard deviations of level and slopes, in units and scaled columns
-    deviations: np.ndarray
-    # (d + 1, d + 1), coordinates, as rows, in which the information of a task is about the
-    # identity, from those in which level and slopes have these deviations
-    whiten: np.ndarray
+    kind, sends = "errors", ("d + 1", "d + 3")  # two vectors and a matrix
+    # The released model of tasks without rows, the intercept last, in units of the input and less
+    # the public initial model
+    mean: Annotated[np.ndarray, "d + 1"]
+    # Standard deviations of level and slopes, in units and scaled columns
+    deviations: Annotated[np.ndarray, "d + 1"]
+    # Coordinates, as rows, in which the information of a task is about the identity, from those in
+    # which level and slopes have these deviations
+    whiten: Annotated[np.ndarray, "d + 1", "d + 1"]
     kappa: float
     sigma: float
     tau: float
@@ -215,11 +212,6 @@ class Errors(Question):
             "square": unbiased.T @ unbiased,
             "information": 0.5 * (information + information.T),
         }
-
-    @classmethod
-    def wire(cls, sizes):
-        k = sizes.d + 1
-        return k * (k + 2), {"mean": [(k,)], "deviations": [(k,)], "whiten": [(k, k)]}
 
 
 def question_about(model, plan):

@@ -8,6 +8,7 @@ the noise are dropped, and tasks vote on the list with groups against the list w
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -33,11 +34,10 @@ class GroupStep(Question):
     (G, d) of the groups, which have the `level` at x = 0 in common.
     """
 
-    kind = "groups"
-    length, spread = math.sqrt(2.0), 2.0
+    kind, sends, length, spread = "groups", (MOST_GROUPS, "d + 1"), math.sqrt(2.0), 2.0
     level: float
-    centres: np.ndarray
-    root: np.ndarray
+    centres: Annotated[np.ndarray, range(1, MOST_GROUPS + 1), "d"]
+    root: Annotated[np.ndarray, "d", "d"]
     clip_norm: float
 
     @property
@@ -73,11 +73,6 @@ class GroupStep(Question):
         kept = np.zeros_like(every)
         kept[np.arange(len(every)), label] = np.where(there[:, None], own, 0.0)
         return kept.reshape(len(sent), -1)
-
-    @classmethod
-    def wire(cls, sizes):
-        d, groups = sizes.d, range(1, MOST_GROUPS + 1)
-        return MOST_GROUPS * (d + 1), {"centres": [(n, d) for n in groups], "root": [(d, d)]}
 
 
 def starts(about, root, kappa, number):

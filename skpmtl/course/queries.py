@@ -29,18 +29,18 @@ and `skpmtl.course.shapes` for moments and columns.
 import math
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from .._runtime.constraints import Interval
-from .._runtime.public import Public
+from .._runtime.public import Public, annotated, shapes_of
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..tables.table import row_products
 from ..task.posterior import log_mixtures
-from ..task.priors import LAWS, NEVER, RATIO, Scales
-from .billboard import HierarchicalBillboard, centre_shape
+from ..task.priors import NEVER, RATIO, Scales
+from .billboard import HierarchicalBillboard, sizes_of
 from .personal import ALL, NOTHING
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
@@ -65,10 +65,6 @@ class Sizes(NamedTuple):
     n_levels: int = 0  # of a factor above tasks
     n_across: int = 0
 
-    @property
-    def centre(self):
-        return centre_shape(self.d, self.n_classes)
-
 
 def _balls(sent, radius):
     sent = np.array(sent, dtype=float)
@@ -81,12 +77,19 @@ class Question:
     """A kind of query, with the public numbers of one of them as fields.
 
     Further numbers are `size` of the sum, the largest `length` of the part of a task in it, and
-    the largest distance of two such parts, `spread`.
+    the largest distance of two such parts, `spread`. Types are ``Annotated`` with dimensions of
+    arrays, or with the public size that a number is.
     """
 
     kind: ClassVar[str]  # name of the statistic, of what a task sends, and of the sum
+    sends: ClassVar[tuple]  # dimensions of what a task sends, as of `skpmtl._runtime.public`
     reads_model: ClassVar[bool] = True  # whether an answer follows from what was released so far
+    length = 1.0
     clipped = True  # false without a budget
+
+    @property
+    def spread(self):
+        return 2.0 * self.length
 
     def sensitivity(self, adjacency):
         return self.spread if adjacency == "replace-one" else self.length
@@ -125,18 +128,19 @@ class Question:
     @classmethod
     def spec(cls, sizes):
         """What sites answer by this name. -> QuerySpec"""
-        sent, known = cls.wire(sizes)
-        public = {item.name: _TYPES.get(item.type) for item in fields(cls)} | known
-        if "clipped" in public:
-            public["clipped"] = True
+        named, public = sizes_of(*sizes[:3]) | sizes._asdict(), {}
+        for item in fields(cls):
+            kind, dims = getattr(item.type, "__origin__", item.type), annotated(cls).get(item.name)
+            if not dims:
+                public[item.name] = True if item.name == "clipped" else _TYPES.get(kind)
+            elif kind is list:
+                public[item.name] = *dims, *sizes[:3]
+            else:
+                public[item.name] = named[dims[0]] if kind is int else shapes_of(dims, named)
         if cls.reads_model:
             public["model"] = HierarchicalBillboard
-        return QuerySpec({cls.kind: (sent,)}, public)
-
-    @classmethod
-    def wire(cls, sizes):
-        """How many numbers a task sends, and fields that no type describes, as in `QuerySpec`."""
-        raise NotImplementedError
+        (sent,) = shapes_of(cls.sends, named)
+        return QuerySpec({cls.kind: (math.prod(sent),)}, public)
 
 
 # ------------------------------------------------------------------------------------ place
@@ -147,10 +151,6 @@ class _Bins(Question):
     """
 
     reads_model = False
-
-    @property
-    def ends(self):
-        return np.cumsum([0, *self.counts])
 
     @property
     def size(self):
@@ -179,10 +179,6 @@ class _Bins(Question):
             blocks.append(weight * np.bincount(there, minlength=count))
         return np.concatenate(blocks)
 
-    @classmethod
-    def wire(cls, sizes):
-        return len(cls.weights), {}
-
 
 @dataclass
 class Place(_Bins):
@@ -191,7 +187,7 @@ class Place(_Bins):
     The two cells of the sign count the tasks with rows.
     """
 
-    kind = "place"
+    kind, sends = "place", (3,)
     counts, weights = (BINS, BINS, 2), (1.0, 1.0, SIGN)
 
     def answer(self, tasks, model):
@@ -208,7 +204,7 @@ class Place(_Bins):
 class Zoom(_Bins):
     """Bins of a task's mean in the window, for tasks whose mean is there."""
 
-    kind = "zoom"
+    kind, sends = "zoom", (1,)
     weights = (1.0,)
     middle: float
     half: float
@@ -231,7 +227,7 @@ class Rates(_Bins):
     The second block counts the tasks with rows; `by_event`: without and with an event.
     """
 
-    kind = "rates"
+    kind, sends = "rates", (2,)
     by_event: bool = False
 
     @property
@@ -249,18 +245,13 @@ class Rates(_Bins):
         blocks = np.where(n > 0, octave, -1), np.where(n > 0, some, -1)
         return np.stack(blocks, axis=1).astype(float)
 
-    @classmethod
-    def wire(cls, sizes):
-        return 2, {}
-
 
 @dataclass
 class Base(Question):
     """Parts of the rows of a task in the classes, which add up to the number of tasks with rows."""
 
-    kind, reads_model = "base", False
-    length, spread = 1.0, math.sqrt(2.0)
-    size: int  # of classes
+    kind, sends, reads_model, spread = "base", ("n_classes",), False, math.sqrt(2.0)
+    size: Annotated[int, "n_classes"]
 
     def answer(self, tasks, model):
         return tasks.class_shares()
@@ -269,10 +260,6 @@ class Base(Question):
         sent = np.maximum(np.nan_to_num(np.array(sent, dtype=float), posinf=0.0), 0.0)
         sent = np.minimum(sent, 1.0)  # whose sum is finite
         return sent / np.maximum(sent.sum(axis=1, keepdims=True), 1.0)
-
-    @classmethod
-    def wire(cls, sizes):
-        return sizes.n_classes, {"size": sizes.n_classes}
 
 
 def _octave(values):
@@ -292,10 +279,9 @@ class ColumnUnits(Question):
     far from its centre leaves the others most of the ball.
     """
 
-    kind, reads_model = "columns", False
-    length, spread = 1.0, 2.0
-    scale: np.ndarray  # (d,)
-    centre: np.ndarray
+    kind, sends, reads_model = "columns", ("d",), False
+    scale: Annotated[np.ndarray, "d"]
+    centre: Annotated[np.ndarray, "d"]
     reach: float  # root mean square of what is not clipped
     clipped: bool = True  # false without a budget, where means are taken as they are
     of_means: bool = False
@@ -333,10 +319,6 @@ class ColumnUnits(Question):
         """In scales, of a mean over tasks."""
         return np.sinh(mean) if self.clipped else mean
 
-    @classmethod
-    def wire(cls, sizes):
-        return sizes.d, dict.fromkeys(("scale", "centre"), [(sizes.d,)])
-
 
 # ------------------------------------------------------------------------------------- step
 @dataclass
@@ -353,7 +335,8 @@ class CentreStep(Question):
     """
 
     kind = "step"
-    near: np.ndarray
+    sends: ClassVar[tuple] = ("centre",)
+    near: Annotated[np.ndarray, "centre"]
     clip_norm: float
     level_unit: float
     with_slopes: bool = True
@@ -365,10 +348,6 @@ class CentreStep(Question):
     @property
     def length(self):
         return self.clip_norm
-
-    @property
-    def spread(self):
-        return 2.0 * self.clip_norm
 
     def answer(self, tasks, model):
         level, slopes = tasks.pull(model, model.centre, self.near)
@@ -386,10 +365,6 @@ class CentreStep(Question):
         slopes = _balls(every[..., 1:].reshape(n, -1), radius).reshape(every[..., 1:].shape)
         return np.concatenate([level[..., None], slopes], axis=2).reshape(n, -1)
 
-    @classmethod
-    def wire(cls, sizes):
-        return math.prod(sizes.centre), {"near": [sizes.centre]}
-
 
 @dataclass
 class RelationStep(CentreStep):
@@ -399,8 +374,8 @@ class RelationStep(CentreStep):
     the same.
     """
 
-    kind = "relation"
-    rank: int = 1
+    kind, sends = "relation", ("rank", "centre")
+    rank: Annotated[int, "rank"] = 1
 
     @property
     def size(self):
@@ -411,11 +386,6 @@ class RelationStep(CentreStep):
         rows = model.relation.weights(tasks.tasks)
         return (rows[:, :, None] * deviation[:, None]).reshape(len(deviation), -1)
 
-    @classmethod
-    def wire(cls, sizes):
-        sent, public = super().wire(sizes)
-        return sizes.rank * sent, {**public, "rank": sizes.rank}
-
 
 @dataclass
 class FactorStep(Question):
@@ -424,18 +394,14 @@ class FactorStep(Question):
     In units of `level_unit` and clipped at one; `size` is the number of levels.
     """
 
-    kind, length, spread = "factor", 1.0, 2.0
-    size: int
+    kind, sends = "factor", ("n_levels",)
+    size: Annotated[int, "n_levels"]
     level_unit: float
     clipped: bool = True
 
     def answer(self, tasks, model):
         level, _ = tasks.pull(model, model.centre, model.centre)
         return model.above.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
-
-    @classmethod
-    def wire(cls, sizes):
-        return sizes.n_levels, {"size": sizes.n_levels}
 
 
 @dataclass
@@ -451,8 +417,8 @@ class AcrossStep(Question):
     rows and f of its level, in units of the whole.
     """
 
-    kind, length, spread = "across", 1.0, 2.0
-    size: int  # number of levels
+    kind, sends = "across", ("n_across",)
+    size: Annotated[int, "n_across"]  # number of levels
     row_unit: float  # standard deviation that rows of information one are taken to have
     # The numbers a_j themselves, times root(f), with which their length is one at most
     of_rows: bool = False
@@ -477,10 +443,6 @@ class AcrossStep(Question):
         if self.of_rows:
             return math.sqrt(WITHIN) * weight[:, None] * n
         return (weight / self.row_unit)[:, None] * by_cell(information * deviations)
-
-    @classmethod
-    def wire(cls, sizes):
-        return sizes.n_across, {"size": sizes.n_across}
 
 
 class Exact(Question):
@@ -587,9 +549,9 @@ class SlopeScores(LevelSums):
 class Moment(Question):
     """Second moment of unit deviations from `centre`, in units of the shape `root`."""
 
-    kind, length = "moment", 1.0
-    centre: np.ndarray
-    root: np.ndarray
+    kind, sends = "moment", ("outputs", "d")
+    centre: Annotated[np.ndarray, "centre"]
+    root: Annotated[np.ndarray, "d", "d"]
     related: int = ALL  # of the models that follow from covariates
 
     @property
@@ -615,29 +577,26 @@ class Moment(Question):
         sent = sent.reshape(-1, len(self.root))
         return sent.T @ sent
 
-    @classmethod
-    def wire(cls, sizes):
-        known = {"centre": [sizes.centre], "root": [(sizes.d, sizes.d)]}
-        return math.prod(sizes.centre[:-1]) * sizes.d, known
-
 
 # ------------------------------------------------------------------------------------- vote
+_AXES = None, "kappa", "sigma", "tau", "ratio"
+
+
 @dataclass
 class Part(Public):
     """Evidence of a centre and a shape by cells of a grid, as a part of the priors of a path."""
 
-    centre: np.ndarray  # (d + 1,)
-    root: np.ndarray  # (d, d)
-    origin: np.ndarray  # (d,), where levels and slopes are independent
-    log_kappa: np.ndarray  # log weights of the grids; zeros on that which the vote compares
-    log_sigma: np.ndarray
-    log_tau: np.ndarray
-    # 0: one cell, the whole grid; cells of kappa (1), sigma (2), tau (3) or the ratio of a factor
-    # below tasks (4)
+    centre: Annotated[np.ndarray, "centre"]
+    root: Annotated[np.ndarray, "d", "d"]
+    origin: Annotated[np.ndarray, "d"]  # where levels and slopes are independent
+    # Log weights of the grids; zeros on that which the vote compares
+    log_kappa: Annotated[np.ndarray, "kappa"]
+    log_sigma: Annotated[np.ndarray, "sigma"]
+    log_tau: Annotated[np.ndarray, "tau"]
+    # 0: one cell, the whole grid; or cells of one of `_AXES`; the ratio is of a factor below tasks
     axis: int
-    # (J, n_cells), log weights of the cells in every prior of the path; `NEVER` where they are no
-    # part of it
-    path: np.ndarray
+    # Log weights of the cells in every prior of the path; `NEVER` where they are no part of it
+    path: Annotated[np.ndarray, range(2, MOST_PRIORS + 1), "cells"]
     # What of the models that follow from covariates counts: `NOTHING`, `LEVELS` or `ALL`
     related: int = ALL
     far: float = 0.0  # share of rows with far more noise than the others, see `skpmtl.task.far`
@@ -649,21 +608,14 @@ class Part(Public):
     }
 
     def declared(self, d, loss="squared", n_classes=0):
-        law = LAWS["classes" if n_classes else loss]
-        sizes = len(law.kappa), len(law.sigma), len(self.log_tau)
-        yield "centre", self.centre, [centre_shape(d, n_classes)]
-        yield "root", self.root, [(d, d)]
-        yield "origin", self.origin, [(d,)]
-        yield "log_kappa", self.log_kappa, [sizes[:1]]
-        yield "log_sigma", self.log_sigma, [sizes[1:2]]
-        yield "log_tau", self.log_tau, [sizes[2:]]
-        n_cells = (1, *sizes, len(RATIO))[self.axis]
-        yield "path", self.path, [(n, n_cells) for n in range(2, MOST_PRIORS + 1)]
+        sizes = sizes_of(d, loss, n_classes) | {"tau": len(self.log_tau), "ratio": len(RATIO)}
+        sizes["cells"] = (1, *(sizes[name] for name in _AXES[1:]))[self.axis]
+        return self.arrays(sizes)
 
     def cells(self, tasks, model):
         """Log evidence of every cell, (m, n_cells)."""
         grids = model.tau, model.kappa, model.sigma
-        by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
+        by = _AXES[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio).possible()
         model = replace(model, origin=self.origin, far=self.far)
@@ -691,8 +643,8 @@ class Vote(Question):
     `clipped`: False without a budget.
     """
 
-    kind = "vote"
-    parts: list
+    kind, sends = "vote", (MOST_PRIORS - 1,)
+    parts: Annotated[list, Part]
     clipped: bool = True
 
     @property
@@ -702,10 +654,6 @@ class Vote(Question):
     @property
     def length(self):
         return min(VOTE_LENGTH, math.sqrt(self.size))
-
-    @property
-    def spread(self):
-        return 2.0 * self.length
 
     def answer(self, tasks, model):
         cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
@@ -717,10 +665,6 @@ class Vote(Question):
     def bounded(self, sent):
         sent = np.nan_to_num(np.array(sent[:, : self.size], dtype=float))
         return _balls(np.clip(sent, -1.0, 1.0), VOTE_LENGTH) if self.clipped else sent
-
-    @classmethod
-    def wire(cls, sizes):
-        return MOST_PRIORS - 1, {"parts": (Part, *sizes[:3])}
 
 
 PLACES: dict[str, tuple[type[Question], ...]] = {

@@ -56,7 +56,7 @@ def questions(d=3):
     "question", [q for q in questions() if q.kind not in ("place", "zoom")], ids=lambda q: q.kind
 )
 def test_what_is_within_the_bound_stays_as_it_is(question):
-    size, _ = question.wire(queries.Sizes(3))
+    ((size,),) = type(question).spec(queries.Sizes(3)).shapes.values()
     sent = 0.01 * np.random.default_rng(0).normal(size=(20, size))
     if question.kind == "groups":  # a task has one group, whose count is one
         sent *= np.arange(size) < 4
