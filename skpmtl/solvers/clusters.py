@@ -28,7 +28,7 @@ __all__ = ["ClusterPenalty"]
 class ClusterPenalty(Penalty):
     """The function above, for `minimize` at strength 1."""
 
-    has_shape = is_norm = False
+    is_norm = False
 
     def __init__(self, alpha, ridge, n_clusters):
         self.alpha, self.ridge, self.n_clusters = float(alpha), float(ridge), n_clusters

@@ -99,8 +99,6 @@ class Stacked:
 class Sum(Penalty):
     """alpha Omega(P) + beta Psi(Q) of the stack of P and Q; (penalty, strength) pairs."""
 
-    has_shape = False
-
     def __init__(self, *parts):
         self.parts = parts
 

@@ -16,12 +16,10 @@ from scipy.special import entr
 from .._kernels import passes
 from .._runtime.threads import run_blocks, task_blocks
 from ..tables.datafits import events, sides, with_events
-from ..tables.table import table_of
 from ..tables.targets import class_shares
 from . import resolvents
 from .descent import MatrixSet, RowSet
 from .grams import NARROW, SMALL, grams, products, squares
-from .ridge import RidgeModels, in_basis
 
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
@@ -285,11 +283,6 @@ class Loss:
         W = W if self.alike else np.tile(W, (self.shape[0], 1))
         return np.broadcast_to(power_iteration(self.curvature_bound, W, n_steps), self.shape[:1])
 
-    def some(self, tasks):
-        """The loss of the tasks at these positions; rows of a table of its own."""
-        inner = table_of(self.table, tasks)
-        return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
-
     @cached_property
     def unit(self):
         """What rounding makes of a sum over rows, features or tasks, in parts of its terms."""
@@ -389,20 +382,6 @@ class Loss:
         rows = slice(self.offsets[first], self.offsets[last])
         X = self.table.X[self._rows[rows] if self._shared else rows]
         return X.toarray() if self.table.is_sparse else X
-
-    @property
-    def is_narrow(self):
-        """Whether matrices of all tasks take no more room than their rows."""
-        return resolvents.narrower(self, resolvents.room_beside(self)) is not None
-
-    def minimizer(self, R, alpha):
-        """Weights R c_k where c_k minimises the loss of task k at R c plus alpha / 2 ||c||^2,
-        to about a percent."""
-        form = self.ridge * (R.T @ R) + alpha * np.eye(R.shape[1])
-        root = R @ np.linalg.cholesky(np.linalg.inv(form))
-        inner = in_basis(self.table, root)
-        models = RidgeModels(inner, 1.0 / self.scale, fit_intercept=self.fit_intercept)
-        return models.around(tol=0.01)[0].reshape(len(self.scale), -1) @ root.T
 
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D.
@@ -790,7 +769,6 @@ class MultinomialLoss(Loss):
     quadratic = False
     steepest = 0.5
     entropy_slope = 32.0
-    is_narrow = False
 
     def __init__(self, table, scale, fit_intercept, ridge):
         C = self.n_classes = self.repeats = table.n_classes

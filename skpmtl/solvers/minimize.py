@@ -7,8 +7,7 @@ and sets that are too badly conditioned for it, are solved by first-order steps 
 extrapolation: Douglas-Rachford splitting where matrices of all tasks take no more room than their
 rows, in turns with proximal gradient steps where it takes long, else the latter alone. On a path of
 strengths, the logistic loss goes to the Newton steps of `_by_models`, which do not pass over the
-rows. Where a history would take more room than the rows a short one is kept, or one step of it;
-where there are many tasks a sample of them finds the start of log-losses.
+rows. Where a history would take more room than the rows a short one is kept, or one step of it.
 """
 
 import warnings
@@ -236,15 +235,11 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
+    W = np.zeros(loss.shape) if W is None else W
     if not loss.is_bounded:
-        W = np.zeros(loss.shape) if W is None else W
         return _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=True)
     models = loss.keeps and alpha > 0 and loss.has_models  # on a path, where starts are close
     lean, done = _is_lean(loss), 0
-    if W is None and alpha > 0 and penalty.has_shape and _is_large(loss):
-        W, done = _from_sample(loss, penalty, alpha, tol, max_iter)
-    elif W is None:
-        W = np.zeros(loss.shape)
     if models and loss.crawls:
         W, done = _by_models(loss, penalty, alpha, W, tol, max_iter, log)
         models = False
@@ -326,35 +321,6 @@ def _is_lean(loss):
         return _is_crowded(loss)
     matrices = min(int(table.sizes @ table.sizes), m * d * d)
     return _POINTS * m * d + matrices > 1.5 * table.n_rows * d
-
-
-def _is_large(loss):
-    """Whether models of a few tasks cost little compared with all, and show their shape."""
-    m, d = loss.shape
-    if loss.quadratic:
-        return False  # steps from zero are as good
-    return m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow
-
-
-def _stride(loss):
-    """Every so many tasks one is in a sample."""
-    return -(-loss.shape[0] * loss.shape[1] * 16 // _ROOM)
-
-
-def _from_sample(loss, penalty, alpha, tol, max_iter):
-    """Weights of all tasks under the shape that the penalty has at the optimum of some.
-
-    With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
-    that of m times as many tasks is sqrt(m) S when alpha grows as much. -> (W, iterations)
-    """
-    m = loss.shape[0]
-    tasks = np.arange(0, m, _stride(loss))
-    growth = np.sqrt(m / len(tasks))
-    some = loss.some(tasks)
-    part = _alternate(some, penalty, alpha / growth, None, tol, max_iter // 2, None)
-    if not part.W.any() or part.n_iter >= max_iter:
-        return np.zeros(loss.shape), part.n_iter
-    return loss.minimizer(penalty.root(part.W * growth), alpha), part.n_iter
 
 
 def _first_order(loss, penalty, alpha, lean, W):

@@ -18,7 +18,6 @@ class Penalty(ABC):
 
     by_columns = False  # whether it is a sum over features, so that working sets of them serve
     turns = False  # whether rotations of the features change nothing
-    has_shape = True  # whether there is a `root` of its shape
     is_norm = True  # and not something with a `conjugate`
     step = None  # of splitting, where its curvature determines the best one
 
@@ -54,13 +53,6 @@ class Penalty(ABC):
 
         squares (m, d): variances of its entries; largest: the largest eigenvalue of the sum of the
         covariances of its rows, where the penalty is not one `by_columns`.
-        """
-        raise NotImplementedError
-
-    def root(self, W):
-        """R (d, rank) of the shape S = R R' that the penalty has at W.
-
-        alpha Omega(W) is the minimum over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S).
         """
         raise NotImplementedError
 
@@ -102,10 +94,6 @@ class TraceNorm(Penalty):
     def noise_level(self, squares, largest):
         return np.sqrt(largest) + np.sqrt(squares.sum(axis=1).max())
 
-    def root(self, W):
-        values, U = spectrum(W.T)
-        return U * values**0.25
-
 
 class GroupNorm(Penalty):
     """Sum over the features of the norm of their weights across tasks (L2,1)."""
@@ -126,21 +114,12 @@ class GroupNorm(Penalty):
     def noise_level(self, squares, largest):
         return np.sqrt(squares.sum(axis=0).max())
 
-    def root(self, W):
-        s = self.dual_levels(W)
-        used = np.flatnonzero(s)
-        R = np.zeros((len(s), len(used)))
-        R[used, np.arange(len(used))] = np.sqrt(s[used])
-        return R
-
 
 class TaskNorm(Penalty):
     """Sum over the tasks of the norm of their weights: whole tasks are zero.
 
     A task has `n_outputs` rows of W, one for each of several classes.
     """
-
-    has_shape = False
 
     def __init__(self, n_outputs):
         self.n_outputs = n_outputs
@@ -164,8 +143,6 @@ class TaskNorm(Penalty):
 
 class EntryNorm(Penalty):
     """Sum of the absolute values of all weights: single weights are zero."""
-
-    has_shape = False
 
     def __init__(self, n_outputs):
         pass  # the same for any number of classes
@@ -202,7 +179,7 @@ class FittedShape(Penalty):
     Where S is 0, W is.
     """
 
-    has_shape = is_norm = False
+    is_norm = False
 
     def __init__(self, shape):
         self.s, self.U = (shape, None) if shape.ndim == 1 else spectrum(shape)
@@ -240,7 +217,7 @@ class ResidualPenalty(Penalty):
     curvature along V.
     """
 
-    has_shape = is_norm = False
+    is_norm = False
 
     def __init__(self, penalty, V, held):
         self.penalty, self.held = penalty, float(held)

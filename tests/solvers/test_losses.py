@@ -275,7 +275,7 @@ def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, mon
     small_matrices(monkeypatch, small)
     monkeypatch.setattr(losses, "_BLOCK", 64)
     loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
-    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form and loss.is_narrow
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form
     assert (loss._grid is None) == (name not in ("shared", "gaps"))
     m, d = loss.shape
     W, S, V = np.random.default_rng(4).standard_normal((3, m, d)) / np.sqrt(d)
@@ -365,23 +365,3 @@ def test_logistic_resolvents_of_extreme_rows(monkeypatch):
                     for penalty in (TraceNorm(), GroupNorm()):
                         found = minimize(loss, penalty, 0.1, W=start)
                         assert found.converged and not found.W.any()
-
-
-def test_sample_start_with_a_narrow_shape():
-    """`minimizer` with fewer directions than features; more of them than a panel, and fewer."""
-    table = plain.long_table(*make_rows([30, 12, 40], 20, 3, labels=True))
-    rng = np.random.default_rng(7)
-    for intercept, weight, ridge in SETTINGS:
-        loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
-        for width in (1, 5, 8, 13, 20):
-            W = rng.standard_normal((3, width)) @ rng.standard_normal((width, 20))
-            sparse_W = np.where(np.arange(20) % 20 < width, W, 0.0)
-            for R in (rng.standard_normal((20, width)), GroupNorm().root(sparse_W)):
-                assert R.shape[1] == width
-                found = loss.minimizer(R, 0.3)
-                # Stationary up to its tolerance on the scores: R' V = alpha c with W = C R'.
-                C = np.linalg.lstsq(R, found.T, rcond=None)[0].T
-                np.testing.assert_allclose(C @ R.T, found, atol=1e-9)
-                start = loss.evaluate(np.zeros_like(W))[1] @ R
-                left = loss.evaluate(found)[1] @ R - 0.3 * C
-                assert np.linalg.norm(left) < 0.02 * np.linalg.norm(start)

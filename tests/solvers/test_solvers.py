@@ -10,7 +10,7 @@ from skpmtl import set_num_threads
 from skpmtl.solvers import losses
 from skpmtl.solvers import minimize as solvers
 from skpmtl.solvers.certificate import dual_gap
-from skpmtl.solvers.losses import SquaredLoss, make_loss
+from skpmtl.solvers.losses import make_loss
 from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
 from skpmtl.tables.table import TaskTable
@@ -88,7 +88,7 @@ def test_degenerate_data(name):
 @pytest.mark.parametrize("logistic", [False, True])
 @pytest.mark.parametrize("name", PENALTIES)
 def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
-    """A history of one step, and a sample of the tasks for the start: the same optimum."""
+    """A history of one step: the same optimum."""
     X, y, task = make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
     loss = make_loss(plain.long_table(X, y, task), fit_intercept=False)
     expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
@@ -99,25 +99,6 @@ def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
     assert lean.converged
     assert lean.objective == pytest.approx(expected.objective, rel=2e-8)
     np.testing.assert_allclose(lean.W, expected.W, atol=1e-3 * abs(expected.W).max())
-
-
-def test_a_part_of_the_tasks_has_its_part_of_the_loss():
-    X, y, task = make_rows([3, 9, 2, 5, 4], 6, 3)
-    backwards = np.arange(23)[::-1].copy()
-    for table in (
-        plain.long_table(X, y, task),
-        TaskTable(X, y, np.array([0, 3, 9, 23]), np.arange(3), rows=backwards),
-    ):
-        loss = SquaredLoss(table, 1.0 / table.sizes, True, 0.1)
-        W = np.random.default_rng(0).standard_normal(loss.shape)
-        value, V = loss.evaluate(W)
-        for tasks in ([0], [1, 0], list(range(table.n_tasks))[1:]):
-            part = loss.some(np.array(tasks))
-            rest = loss.some(np.setdiff1d(np.arange(table.n_tasks), tasks))
-            found = [part.evaluate(W[tasks])]
-            np.testing.assert_allclose(found[0][1], V[tasks], atol=1e-12)
-            found.append(rest.evaluate(np.delete(W, tasks, axis=0)))
-            assert sum(f[0] for f in found) == pytest.approx(value, rel=1e-12)
 
 
 # ------------------------------------------------------------- the logistic loss, exactly
@@ -252,24 +233,6 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     for penalty in PENALTIES.values():
         alpha = 1e-4 * largest(loss, penalty)
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-@pytest.mark.parametrize("shape", [(9, 4), (4, 9)])
-def test_shape_of_a_penalty_reaches_its_minimum(name, shape):
-    """Omega(W) = 1/2 (sum_k w_k' S^-1 w_k + tr S), and no other S has less."""
-    W, rng = np.random.default_rng(0).standard_normal(shape), np.random.default_rng(1)
-    W[:, 1] = 0.0 if name == "l21" else W[:, 0]
-    R, omega = PENALTIES[name].root(W), PENALTIES[name].value(W)
-
-    def bound(R):
-        C = np.linalg.lstsq(R, W.T, rcond=None)[0]
-        np.testing.assert_allclose(R @ C, W.T, atol=1e-7)
-        return 0.5 * (np.vdot(C, C) + np.vdot(R, R))
-
-    assert bound(R) == pytest.approx(omega, rel=1e-6)
-    for _ in range(3):
-        assert bound(R * rng.uniform(0.8, 1.25, R.shape[1])) > omega
 
 
 @pytest.mark.parametrize("name", PENALTIES)
