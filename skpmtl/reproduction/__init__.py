@@ -15,7 +15,6 @@ from .meta import (
     PublishedMetaInit,
     PublishedMetaInitClassifier,
     PublishedMetaNetwork,
-    PublishedMetaNetworkClassifier,
 )
 from .mp_mtl import (
     PublishedMPMTL,
@@ -35,7 +34,6 @@ __all__ = [
     "PublishedMetaInit",
     "PublishedMetaInitClassifier",
     "PublishedMetaNetwork",
-    "PublishedMetaNetworkClassifier",
     "PublishedOutputNoise",
     "PublishedOutputNoiseClassifier",
     "PublishedPMTL",

@@ -387,7 +387,7 @@ def test_gradients_of_records_of_a_module_are_theirs():
 
     torch.manual_seed(0)
     layers = torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
-    model = MetaModule(torch.nn.Sequential(*layers), loss, 0)
+    model = MetaModule(torch.nn.Sequential(*layers), loss)
     X = np.random.default_rng(0).normal(size=(6, 4))
     each = model.gradients(model.start, X, np.zeros(6))
     alone = [model.gradient(model.start, X[i : i + 1], np.zeros(1)) for i in range(6)]

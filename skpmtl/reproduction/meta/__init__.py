@@ -12,7 +12,7 @@ rates", NeurIPS, 2019: the noisy descent within a task.
 """
 
 from .estimators import PublishedMetaInit, PublishedMetaInitClassifier
-from .network import PublishedMetaNetwork, PublishedMetaNetworkClassifier
+from .network import PublishedMetaNetwork
 from .plan import MetaRoundsPlan, noisy_sgd_settings, replacement_delta
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "PublishedMetaInit",
     "PublishedMetaInitClassifier",
     "PublishedMetaNetwork",
-    "PublishedMetaNetworkClassifier",
     "noisy_sgd_settings",
     "replacement_delta",
 ]

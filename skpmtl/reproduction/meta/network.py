@@ -6,11 +6,10 @@ import numpy as np
 
 from ..._runtime.constraints import take
 from ..._runtime.torch_modules import build, import_torch
-from ...base import MTLClassifierMixin, MTLRegressorMixin
-from ..published import with_classes
+from ...base import MTLRegressorMixin
 from .estimators import PARAMETERS, MetaRounds
 
-__all__ = ["MetaModule", "PublishedMetaNetwork", "PublishedMetaNetworkClassifier"]
+__all__ = ["MetaModule", "PublishedMetaNetwork"]
 _ROWS = 512  # whose gradients are held at once
 
 
@@ -22,18 +21,17 @@ class MetaModule:
     module : torch.nn.Module
         Without buffers; its parameters are the public start.
     loss : callable or None
-        ``loss(scores, X, y) -> (n,)``; None: by `n_classes`, as of a linear model.
-    n_classes : int
+        ``loss(scores, X, y) -> (n,)``; None: half the squared error.
     """
 
-    def __init__(self, module, loss, n_classes):
+    def __init__(self, module, loss):
         torch = import_torch("MetaModule")
         if list(module.buffers()):
             raise ValueError(
                 "A module with buffers, such as the means of a batch normalisation, has numbers "
                 "that no noise protects: take GroupNorm, or none."
             )
-        self.module, self.loss, self.n_classes = module, loss, n_classes
+        self.module, self.loss = module, loss
         parts = {name: p.detach() for name, p in module.named_parameters()}
         self.shapes = {name: p.shape for name, p in parts.items()}
         self.start = torch.cat([p.reshape(-1) for p in parts.values()]).double().numpy()
@@ -48,15 +46,9 @@ class MetaModule:
         return torch.func.functional_call(self.module, given, (X,))
 
     def _losses(self, flat, X, y):
-        from torch.nn import functional
-
         scores = self._scores(flat, X)
         if self.loss is not None:
             return self.loss(scores, X, y)
-        if self.n_classes > 2:
-            return functional.cross_entropy(scores, y.long(), reduction="none")
-        if self.n_classes == 2:
-            return functional.softplus(-y * scores.reshape(-1))
         return 0.5 * (scores.reshape(-1) - y) ** 2
 
     def _loss_of_one(self, flat, x, y):
@@ -97,9 +89,10 @@ def _tensors(*arrays):
     return [torch.tensor(np.asarray(a), dtype=torch.float32) for a in arrays]
 
 
-_DOC = """Differentially private meta-learning of networks as published{kind}.
+class PublishedMetaNetwork(MTLRegressorMixin, MetaRounds):
+    __doc__ = f"""Differentially private meta-learning of networks as published.
 
-    `PublishedMetaInit{twin}` with a torch module in place of the linear model.
+    `PublishedMetaInit` with a torch module in place of the linear model.
 
     Parameters
     ----------
@@ -108,40 +101,28 @@ _DOC = """Differentially private meta-learning of networks as published{kind}.
         scores. Its parameters, drawn from `start_seed`, are phi_1, unless `init` is given.
     row_loss : callable or None, default=None
         ``row_loss(scores, X, y) -> tensor (n,)``, the loss of every row: a record may be a sequence
-        with a loss per position. None: half the squared error, or that of logistic regression.
+        with a loss per position. None: half the squared error.
     start_seed : int, default=0
-    {parameters}
-        As in `PublishedMetaInit{twin}`. `init` has the parameters of the module in their order.
+    {PARAMETERS}
+        As in `PublishedMetaInit`. `init` has the parameters of the module in their order.
 
     Attributes
     ----------
-    task_models_, init_coef_, init_path_, billboard_, privacy_, tasks_, n_iter_{classes}
-        As in `PublishedMetaInit{twin}`.
+    task_models_, init_coef_, init_path_, billboard_, privacy_, tasks_, n_iter_
+        As in `PublishedMetaInit`.
 
     References
     ----------
     .. [1] J. Li, M. Khodak, S. Caldas, A. Talwalkar, "Differentially private meta-learning",
        ICLR, 2020.
     """
-
-
-class _NetworkRounds(MetaRounds):
+    _weighs_rows = False
     _parameter_constraints = {
         **{k: v for k, v in MetaRounds._parameter_constraints.items() if k != "fit_intercept"},
         "module": [callable, None],
         "row_loss": [callable, None],
         "start_seed": [Integral],
     }
-
-    def _model(self, n_features, n_classes):
-        torch = import_torch(f"{type(self).__name__}(module=)")
-        module = build(torch, self.module, {}, self.start_seed)
-        return MetaModule(module, self.row_loss, n_classes)
-
-
-class PublishedMetaNetwork(MTLRegressorMixin, _NetworkRounds):
-    __doc__ = _DOC.format(kind=", for real targets", twin="", parameters=PARAMETERS, classes="")
-    _weighs_rows = False
 
     def __init__(
         self,
@@ -180,14 +161,7 @@ class PublishedMetaNetwork(MTLRegressorMixin, _NetworkRounds):
     ):
         take(self, locals())
 
-
-class PublishedMetaNetworkClassifier(MTLClassifierMixin, _NetworkRounds):
-    __doc__ = _DOC.format(
-        kind=", for classes",
-        twin="Classifier",
-        parameters=PARAMETERS + ", classes",
-        classes=", classes_",
-    )
-    _multiclass, _spreads_labels = True, False
-
-    __init__ = with_classes(PublishedMetaNetwork.__init__)
+    def _model(self, n_features, n_classes):
+        torch = import_torch(f"{type(self).__name__}(module=)")
+        module = build(torch, self.module, {}, self.start_seed)
+        return MetaModule(module, self.row_loss)
