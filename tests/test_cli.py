@@ -159,7 +159,7 @@ def test_regression(folder, capsys):
     assert "pipe" not in said
 
 
-def test_classes(folder, capsys):
+def test_classes(folder, capsys, no_picture):
     run(
         "fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
         "--public classes.json --drop pressure --method low-rank --output out"
@@ -177,7 +177,7 @@ def test_classes(folder, capsys):
     assert len(model["intercept"]) == len(model["numbers"]["age"]["coef"]) == 3
 
 
-def test_public_covariates_about_tasks(folder, capsys):
+def test_public_covariates_about_tasks(folder, capsys, no_picture):
     covariates = make_clinics(70, (8, 30), random_state=0).tasks
     covariates[60:].to_csv(folder / "late_tasks.csv")
     command = (
@@ -199,7 +199,7 @@ def test_public_covariates_about_tasks(folder, capsys):
         run(command.replace("--output out", "--output other"))
 
 
-def test_what_is_read_from_rows_is_said(folder, capsys):
+def test_what_is_read_from_rows_is_said(folder, capsys, no_picture):
     run(
         "fit data.csv --task clinic --target pressure --regress --epsilon 4 --drop level "
         f"--method low-rank --output out {KINDS}"
@@ -219,7 +219,7 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
 
 
 @pytest.mark.parametrize("n_tasks", [1, 5])
-def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
+def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, no_picture, n_tasks):
     rows = pd.read_csv(folder / "data.csv").query(f"clinic < 'clinic {n_tasks:03d}'")
     rows.to_csv(folder / "data.csv", index=False)
     run(
@@ -240,7 +240,7 @@ def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
     assert "epsilon" in capsys.readouterr().out
 
 
-def test_without_a_budget_nothing_is_promised(folder, capsys):
+def test_without_a_budget_nothing_is_promised(folder, capsys, no_picture):
     run(
         "fit data.csv --task clinic --target pressure --regress --epsilon none --drop level "
         f"--output out {KINDS}"

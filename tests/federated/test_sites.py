@@ -364,7 +364,7 @@ def replayed_course(study, sites, **kwargs):
     return tasks
 
 
-@pytest.mark.parametrize("case", ["loop", "loop, labels", "mean"])
+@pytest.mark.parametrize("case", ["loop", "mean"])
 def test_courses_that_releases_decide_are_answered(case, tmp_path):
     """Whatever an honest curator asks on its way is the only thing that a site answers, also where
     it was away in between; nothing is answered after the last query."""

@@ -25,7 +25,7 @@ def trial_probabilities(n, distribution):
     return logser.pmf(j, 1.0 - parameter)
 
 
-@drawn(6, n=st.floats(1.01, 12.0), distribution=st.sampled_from(RANDOM))
+@drawn(4, n=st.floats(1.01, 12.0), distribution=st.sampled_from(RANDOM))
 def test_mean_of_the_trials(n, distribution):
     p = trial_probabilities(n, distribution)
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -122,7 +122,7 @@ def test_bound_is_never_below_the_largest_tilt(n):
 def test_against_dp_accounting():
     """Theirs uses the relaxed theorems and a grid of orders: ours is below, and not by much."""
     dp = pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    for mu, mean in [(0.1, 3.0), (0.3, 10.0), (1.0, 5.0)]:
+    for mu, mean in [(0.1, 3.0), (1.0, 5.0)]:
         for shape, distribution in [(0.0, "logarithmic"), (math.inf, "poisson")]:
             accountant = dp.rdp.RdpAccountant(orders=list(1 + np.logspace(-2, 3, 500)))
             event = dp.GaussianDpEvent(1 / mu)
