@@ -77,7 +77,7 @@ def test_moments_of_two_tasks_are_as_far_apart_as_stated(d):
     assert apart == pytest.approx(question.spread, rel=1e-9)
 
 
-@pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
+@pytest.mark.parametrize("question", [*questions()], ids=lambda q: q.kind)
 def test_a_question_travels_as_public_numbers(question):
     """As text and arrays, within what the study knows of it; any other model is refused."""
     d = 3
@@ -100,7 +100,7 @@ def test_a_question_travels_as_public_numbers(question):
             side.check(replace(query, public={**public, "model": other}))
 
 
-@pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
+@pytest.mark.parametrize("question", [*questions()], ids=lambda q: q.kind)
 def test_what_a_task_sends_follows_from_its_rows_alone(question):
     """To the last bit, whichever other tasks are at its place."""
     X, y, task = table(12)
