@@ -88,6 +88,14 @@ def set_row(a, *rest):
     a[rest[:-1]] = rest[-1]
 
 
+def dot(a, i, p, j, q, n):
+    """Sum of the products of n rows a[i], a[i + p], ... and a[j], a[j + q], ..., 16 numbers."""
+    total = np.zeros(WIDE)
+    for k in range(n):
+        total = total + a[i + k * p] * a[j + k * q]
+    return total
+
+
 def wide(x):
     """16 times the number x."""
     return np.full(WIDE, float(x))
@@ -403,6 +411,11 @@ def _set_row_typed(args):
     return known and signature(types.void, *known, _wide)
 
 
+def _dot_typed(args):
+    known = _lined(args[:2]) if len(args) == 6 else None
+    return known and signature(_wide, *known, *[types.intp] * 4)
+
+
 def _row_typed(args):
     known = _lined(args)
     return known and signature(_wide, *known)
@@ -410,6 +423,7 @@ def _row_typed(args):
 
 _typed(row, _row_typed)
 _typed(set_row, _set_row_typed)
+_typed(dot, _dot_typed)
 _typed(wide, lambda args: signature(_wide, types.float64))
 _FIRST = (ir.IntType(64)(0),)
 
@@ -418,6 +432,53 @@ _FIRST = (ir.IntType(64)(0),)
 def _row(context, builder, sig, args):
     place = _address(context, builder, sig.args[0], args[0], args[1:] or _FIRST, number=_WIDE)
     return _fetch(builder, place, _WIDE, align=8)
+
+
+@lower_builtin(dot, types.Array, *[types.intp] * 5)
+def _dot(context, builder, sig, args):
+    kind, (i, p, j, q, n) = sig.args[0], args[1:]
+    x, y = (_address(context, builder, kind, args[0], (k,), number=_WIDE) for k in (i, j))
+    return _shared(builder, "dot", _dot_of, x, p, y, q, n)
+
+
+def _dot_of(builder, x, p, y, q, n):
+    before = builder.block
+    loop, after = (builder.append_basic_block(name) for name in ("loop", "after"))
+    zero, nothing = n.type(0), _all(builder, _NUMBER(0.0))
+    builder.cbranch(builder.icmp_signed(">", n, zero), loop, after)
+    builder.position_at_end(loop)
+    k, sum_, a, b = (builder.phi(known.type) for known in (zero, nothing, x, y))
+    known = [_fetch(builder, place, _WIDE, align=8) for place in (a, b)]
+    more = _op(builder, "fadd", sum_, _op(builder, "fmul", *known))
+    following, c, d = (
+        builder.add(k, k.type(1)),
+        _step(builder, a, _WIDE, p),
+        _step(builder, b, _WIDE, q),
+    )
+    steps = (k, zero, following), (sum_, nothing, more), (a, x, c), (b, y, d)
+    for phi, first, last in steps:
+        phi.add_incoming(first, before)
+        phi.add_incoming(last, loop)
+    builder.cbranch(builder.icmp_signed("<", following, n), loop, after)
+    builder.position_at_end(after)
+    found = builder.phi(_WIDE)
+    found.add_incoming(nothing, before)
+    found.add_incoming(more, loop)
+    return found
+
+
+def _shared(builder, name, lowered, *args):
+    """Call what `lowered` makes of its arguments: a function of which a library has one copy."""
+    kind = ir.FunctionType(_WIDE, [x.type for x in args])
+    name = f"skpmtl.{name}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, kind, name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        inside = ir.IRBuilder(function.append_basic_block())
+        inside.ret(lowered(inside, *function.args))
+    return builder.call(function, args)
 
 
 @lower_builtin(set_row, types.Array, types.VarArg(types.Any))
@@ -441,13 +502,16 @@ def _wide_of(context, builder, sig, args):
     return _all(builder, args[0])
 
 
-def _of_rows(function, n, lowered):
+def _of_rows(function, n, lowered, shared=False):
     """Lower a function of `n` rows, which `lowered` makes of a builder and these."""
     _typed(function, _rows_of(n))
 
     def all_wide(context, builder, sig, args):
         pairs = zip(args, sig.args, strict=True)
-        return lowered(builder, *(x if kind == _wide else _all(builder, x) for x, kind in pairs))
+        rows = (x if kind == _wide else _all(builder, x) for x, kind in pairs)
+        if shared:
+            return _shared(builder, function.__name__, lowered, *rows)
+        return lowered(builder, *rows)
 
     for rest in product((_Wide, types.float64), repeat=n - 1):
         lower_builtin(function, _Wide, *rest)(all_wide)
@@ -521,5 +585,5 @@ _of_rows(larger, 2, _select(">"))
 _of_rows(smaller, 2, _select("<"))
 _of_rows(chosen, 3, _chosen)
 _of_rows(sqrt, 1, _sqrt)
-_of_rows(exp, 1, _exp)
-_of_rows(log, 1, _log)
+_of_rows(exp, 1, _exp, shared=True)
+_of_rows(log, 1, _log, shared=True)

@@ -32,12 +32,13 @@ them have in common is taken away. Off that direction the curvature of the softm
 Tasks with alike numbers of rows are computed side by side, each from its own rows alone.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from .._runtime.jit import inner, njit
-from .._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
+from .._runtime.registers import chosen, dot, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
 from .nested import Subgroups
@@ -190,249 +191,247 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
     squares = chunk.squares(root, size) if asked == 2 else np.zeros((m, 0, 0))
     of_subgroups = chunk.of_subgroups()
-    shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (C, 0), (C, 2), ()
-    out = [np.zeros((m, *shape)) for shape in shapes]
+    square = (C, 1 + E, 1 + E) if asked > 1 else (C, 0)
+    out = dict(evidence=weights.shape, level=(C,), slopes=(C, E), moment=square, typical=(C, 2))
+    out = {name: np.zeros((m, *shape)) for name, shape in out.items()} | {"outside": np.zeros(m)}
     # From `TARGET` to `THERE`.
     shared = [np.repeat(x[:, None], C, axis=1) for x in (weight, np.ones(len(weight)))]
     given = np.stack([targets, shared[0], about, begin, shared[1]], axis=2)
+    nested, several_lanes = len(chunk.subgroups) > 0 or None, np.diff(rows.offsets).max() > ROWS
+    kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None, nested
     for lanes in chunk.blocks():
-        blocks, k = len(lanes.task), lanes.k
-        square = (1 + k) ** 2 * (asked > 1)
-        shapes = weights.shape, (C,), (C, k), (C, square), (C, 2), ()
-        found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
-        nested = lanes.of_tasks(of_subgroups[:, :k]) if len(chunk.subgroups) else None
-        of = of_tasks, squares[:, :k, :k]
-        known = lanes.of_columns(chunk.A), lanes.of_rows(given), tuple(map(lanes.of_tasks, of))
-        of = ratio, grids, weights, tol, asked, tuple(found)
-        kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None
-        _posterior(*kind, nested, *known, lanes.heads, *of, _work(C, lanes.n, k, weights.shape[-1]))
-        if asked > 1:
-            found[3] = found[3].reshape(blocks, C, 1 + k, 1 + k, LANES)
-        for x, into in zip(found, out, strict=True):
-            lanes.put(x, into)
-    return out
+        blocks, n, k, T = len(lanes.task), lanes.n, lanes.k, weights.shape[-1]
+        work, own = _places(C, n, k, T, weights.shape, asked, nested)
+        (first, work), (each, places) = _laid_out(work), _laid_out(own)
+        Z = np.zeros((first + blocks * each, LANES))
+        of_blocks = Z[first:].reshape(blocks, each, LANES)
+        part = {
+            name: of_blocks[:, at : at + math.prod(own[name])].reshape(blocks, *own[name], LANES)
+            for name, at in zip(own, places, strict=True)
+        }
+        part["A"][:] = lanes.of_columns(chunk.A)
+        part["given"][:] = lanes.of_rows(given)
+        part["of_tasks"][:, :4] = lanes.of_tasks(of_tasks)
+        part["of_tasks"][:, 4] = 1.0 - part["of_tasks"][:, 1].min(axis=1, keepdims=True)
+        part["squares"][:] = lanes.of_tasks(squares[:, :k, :k])
+        if nested:
+            part["nested"][:] = lanes.of_tasks(of_subgroups[:, :k])
+        sizes = blocks, C, n, k, first, each, places[-1] - places[5]
+        heads = lanes.heads if several_lanes else None
+        _posterior(*kind, Z, heads, sizes, work, places, grids, weights.ravel(), ratio, tol, asked)
+        for name, into in out.items():
+            lanes.put(part[name], into)
+    return tuple(out.values())
 
 
 # ----------------------------------------------------------------------------------- kernels
-# Arrays have tasks last, and a kernel works on the numbers of all of them at once. What one lane
-# gets does not depend on the others. Of a class, numbers of rows are in one array (10, n, W): what
-# is given, where rows are and their working responses less `BASE`, what slopes leave of these two,
-# and means and curvatures at the scores.
+# All numbers of a kernel are rows of one array Z, (rows, W), with tasks last, and it works on those
+# of all tasks at once: a name is the place of the first of its rows. What one lane gets does not
+# depend on the others. Of a class, numbers of rows are 10 n rows: what is given, where rows are and
+# their working responses less `BASE`, what slopes leave of these two, and means and curvatures at
+# the scores. Rows k and k + 1 of the factor B (k + 2, k) are slopes of a level of one, and of
+# responses.
 TARGET, WEIGHT, BASE, SCORE, THERE, RESPONSE, LEFT_OF_ONE, LEFT, MEAN, CURVE = range(10)
 
 
-def _work(C, n, k, T):
-    """Arrays in which a kernel works: made here, they take no time to compile."""
-    shapes = (
-        [(C, 10, n), (C, k, k), (C, 2, k)],
-        [(n, k), (n, k), (k, k), (k, k), (2, n), (2, k), (C, 3), (C, 2), (T, C), (C, 2)],
-        [(n,), (C,), (C,), (T,), (T,), (T,)],
-    )
-    of = [tuple(np.zeros((*shape, LANES)) for shape in some) for some in shapes]
-    return *of, np.zeros(LANES)
+def _places(C, n, k, T, cells, asked, nested):
+    """Shapes of rows by name: of all blocks, in which a kernel works, and of every block."""
+    work = {
+        "R": (C, 10, n),
+        "B": (C, k + 2, k),
+        "x": (n, k),
+        "turned": (n, k) if nested else (0,),
+        "inverse": (k, k),
+        "cov": (k, k),
+        "V": (2, n),
+        "near": (2, k),
+        "q": (C, 3),
+        "sums": (C, 6),
+        "delta": (T, C),
+        "f": (n,),
+        "logs": (C,),
+        "step": (C,),
+        "P": (T,),
+        "share": (T,),
+        "E": (T,),
+        "buffer": (4,),
+    }
+    square = (C, 1 + k, 1 + k) if asked > 1 else (C, 0)
+    given = {"A": (n, k), "given": (C, 5, n), "of_tasks": (5,), "nested": (k,) if nested else (0,)}
+    given["squares"] = (k, k) if asked == 2 else (0, 0)
+    out = {"level": (C,), "slopes": (C, k), "moment": square, "typical": (C, 2), "outside": ()}
+    return work, given | out | {"evidence": cells}
+
+
+def _laid_out(shapes):
+    """How many rows these are, and where each of them begins."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()]).tolist()
+    return ends[-1], (0, *ends[:-1])
 
 
 @inner
-def _pool(x, head):
-    """Sums over the lanes of every task, in all of them, for numbers (W,)."""
-    for t in range(len(head)):
-        if head[t] != t:
-            x[head[t]] += x[t]
-    for t in range(len(head)):
-        x[t] = x[head[t]]
+def _pool(Z, first, last, heads, b):
+    """Sums over the lanes of every task, in all of them, of these rows."""
+    if heads is None:
+        return
+    for i in range(first, last):
+        for t in range(heads.shape[1]):
+            if heads[b, t] != t:
+                Z[i, heads[b, t]] += Z[i, t]
+        for t in range(heads.shape[1]):
+            Z[i, t] = Z[i, heads[b, t]]
 
 
 @inner
-def _pooled(x, head, buffer):
-    """`_pool` of a row."""
-    if len(head) == 0:
-        return x
-    set_row(buffer, x)
-    _pool(buffer, head)
-    return row(buffer)
-
-
-@inner
-def _means(counts, several, R):
+def _means(counts, several, Z, R, C, n):
     """Means of rows at their scores."""
-    C, n = R.shape[0], R.shape[2]
-    for i in range(n):
-        top, total = row(R, 0, SCORE, i), wide(0.0)
+    for i in range(R, R + n):
+        top = row(Z, i + SCORE * n)
         if counts is not None:
-            set_row(R, 0, MEAN, i, exp(smaller(larger(top, -FAR), FAR)))
+            set_row(Z, i + MEAN * n, exp(smaller(larger(top, -FAR), FAR)))
         elif several is None:
             e = exp(larger(smaller(top, 0.0 - top), -700.0))
-            set_row(R, 0, MEAN, i, chosen(top, 1.0, e) / (1.0 + e))
+            set_row(Z, i + MEAN * n, chosen(top, 1.0, e) / (1.0 + e))
         else:
+            total = wide(0.0)
             for c in range(1, C):
-                top = larger(top, row(R, c, SCORE, i))
+                top = larger(top, row(Z, i + (10 * c + SCORE) * n))
             for c in range(C):
-                e = exp(larger(row(R, c, SCORE, i) - top, -700.0))
+                e = exp(larger(row(Z, i + (10 * c + SCORE) * n) - top, -700.0))
                 total = total + e
-                set_row(R, c, MEAN, i, e)
+                set_row(Z, i + (10 * c + MEAN) * n, e)
             for c in range(C):
-                set_row(R, c, MEAN, i, row(R, c, MEAN, i) / total)
+                j = i + (10 * c + MEAN) * n
+                set_row(Z, j, row(Z, j) / total)
 
 
 @inner
-def _expand(counts, several, phi, part, live, R):
+def _expand(counts, Z, r, phi, part, live, n):
     """Curvatures and working responses less `BASE`, in lanes that are on their way."""
     bend = 1.0 if counts is None else 0.0
-    _means(counts, several, R)
-    for c in range(R.shape[0]):
-        for i in range(R.shape[2]):
-            p = row(R, c, MEAN, i)
-            curve = larger(p * (1.0 - bend * p) / part, _LEAST)
-            z = row(R, c, SCORE, i) + (row(R, c, TARGET, i) - p) / curve - row(R, c, BASE, i)
-            h = row(R, c, WEIGHT, i) * curve / phi
-            set_row(R, c, CURVE, i, chosen(live, h, row(R, c, CURVE, i)))
-            set_row(R, c, RESPONSE, i, chosen(live, z, row(R, c, RESPONSE, i)))
+    for i in range(r, r + n):
+        p = row(Z, i + MEAN * n)
+        curve = larger(p * (1.0 - bend * p) / part, _LEAST)
+        z = row(Z, i + SCORE * n) + (row(Z, i) - p) / curve - row(Z, i + BASE * n)
+        h = row(Z, i + WEIGHT * n) * curve / phi
+        set_row(Z, i + CURVE * n, chosen(live, h, row(Z, i + CURVE * n)))
+        set_row(Z, i + RESPONSE * n, chosen(live, z, row(Z, i + RESPONSE * n)))
 
 
 @inner
-def _factorise(A, r, kappa, head, B, f):
-    """Lower factor of I + kappa A' H A, with inverses of its diagonal, in B. -> log determinants"""
-    n, k = A.shape[0], A.shape[1]
-    for i in range(k):
-        for q in range(n):
-            set_row(f, q, kappa * row(r, CURVE, q) * row(A, q, i))
-        for j in range(i + 1):
-            total = wide(0.0)
-            for q in range(n):
-                total = total + row(f, q) * row(A, q, j)
-            set_row(B, i, j, total)
-            _pool(B[i, j], head)
+def _solve(Z, A, r, kappa, B, f, q, heads, b, n, k):
+    """Expansion of one class, for which the factor of I + kappa A' H A, (k, k), is in B with
+    inverses of its diagonal. Its rows after that become slopes kappa A' V^-1 v of v, a level of one
+    and responses, and their scores are taken from these. In q are q_11, q_1r and q_rr; in place of
+    `LEFT`, at last, are scores without levels.
+
+    -> log determinants
+    """
+    for i in range(k + 2):
+        v, step = A + i, k
+        if i >= k:
+            v, step = r + (THERE + i - k) * n, 1
+        for p in range(n):
+            set_row(Z, f + p, kappa * row(Z, r + CURVE * n + p) * row(Z, v + p * step))
+        for j in range(i + 1 if i < k else k):
+            set_row(Z, B + i * k + j, dot(Z, f, 1, A + j, k, n))
+    _pool(Z, B, B + (k + 2) * k, heads, b)
     logs = wide(0.0)
-    for i in range(k):
-        for j in range(i):
-            total = row(B, i, j)
-            for q in range(j):
-                total = total - row(B, i, q) * row(B, j, q)
-            set_row(B, i, j, total * row(B, j, j))
-        total = row(B, i, i) + 1.0
-        for q in range(i):
-            total = total - row(B, i, q) * row(B, i, q)
-        logs = logs + log(total)
-        set_row(B, i, i, 1.0 / sqrt(total))
+    for i in range(k + 2):
+        at = B + i * k
+        for j in range(i if i < k else k):
+            total = row(Z, at + j) - dot(Z, at, 1, B + j * k, 1, j)
+            set_row(Z, at + j, total * row(Z, B + j * k + j))
+        if i < k:
+            total = row(Z, at + i) + 1.0 - dot(Z, at, 1, at, 1, i)
+            logs = logs + log(total)
+            set_row(Z, at + i, 1.0 / sqrt(total))
+    one, both, square = wide(0.0), wide(0.0), wide(0.0)
+    u = B + k * k
+    for j in range(2 * k):  # of both, from the last on
+        i = k - 1 - j // 2
+        at = u + (j % 2) * k + i
+        total = row(Z, at) - dot(Z, at + 1, 1, B + (i + 1) * k + i, k, k - 1 - i)
+        set_row(Z, at, total * row(Z, B + i * k + i))
+    for p in range(n):
+        i = r + p
+        h, z = row(Z, i + CURVE * n), row(Z, i + RESPONSE * n)
+        e = row(Z, i + THERE * n) - dot(Z, A + p * k, 1, u, 1, k)
+        left = z - dot(Z, A + p * k, 1, u + k, 1, k)
+        one = one + h * row(Z, i + THERE * n) * e
+        both = both + h * e * z
+        square = square + h * z * left
+        set_row(Z, i + LEFT_OF_ONE * n, e)
+        set_row(Z, i + LEFT * n, row(Z, i + BASE * n) + z - left)
+    set_row(Z, q, one)
+    set_row(Z, q + 1, both)
+    set_row(Z, q + 2, square)
+    _pool(Z, q, q + 3, heads, b)
+    set_row(Z, q, larger(row(Z, q), 0.0))
     return logs
 
 
 @inner
-def _project(A, r, kappa, head, B, f, slopes):
-    """Slopes kappa A' V^-1 v, and v less their scores, of a level of one and of responses."""
-    n, k = A.shape[0], A.shape[1]
-    for s in range(len(slopes)):  # not a number, or the loop would be unrolled
-        u, v = slopes[s], THERE + s
-        for q in range(n):
-            set_row(f, q, kappa * row(r, CURVE, q) * row(r, v, q))
-        for j in range(k):
-            total = wide(0.0)
-            for q in range(n):
-                total = total + row(f, q) * row(A, q, j)
-            set_row(u, j, total)
-            _pool(u[j], head)
-        for i in range(k):
-            total = row(u, i)
-            for j in range(i):
-                total = total - row(B, i, j) * row(u, j)
-            set_row(u, i, total * row(B, i, i))
-        for step in range(k):
-            i = k - 1 - step
-            total = row(u, i)
-            for j in range(i + 1, k):
-                total = total - row(B, j, i) * row(u, j)
-            set_row(u, i, total * row(B, i, i))
-        for q in range(n):
-            total = row(r, v, q)
-            for j in range(k):
-                total = total - row(A, q, j) * row(u, j)
-            set_row(r, LEFT_OF_ONE + s, q, total)
-
-
-@inner
-def _forms(r, q, head):
-    """q_11, q_1r and q_rr, (3, W), and then scores without levels in place of `LEFT`."""
-    one, both, square = wide(0.0), wide(0.0), wide(0.0)
-    for i in range(r.shape[1]):
-        h, e, z = row(r, CURVE, i), row(r, LEFT_OF_ONE, i), row(r, RESPONSE, i)
-        one = one + h * row(r, THERE, i) * e
-        both = both + h * e * z
-        square = square + h * z * row(r, LEFT, i)
-        set_row(r, LEFT, i, row(r, BASE, i) + z - row(r, LEFT, i))
-    set_row(q, 0, one)
-    set_row(q, 1, both)
-    set_row(q, 2, square)
-    for i in range(len(q)):
-        _pool(q[i], head)
-    set_row(q, 0, larger(row(q, 0), 0.0))
-
-
-@inner
-def _over_levels(part, t2, log_weights, logs, q, delta, P, share):
-    """Means of levels by tau, log weights of tau in P, (T, W), and weights that add up to one."""
-    T, C = delta.shape[0], delta.shape[1]
-    for j in range(T):
-        total = wide(log_weights[j])
+def _over_levels(Z, part, t2, log_weights, first, logs, q, delta, P, share, C):
+    """Means of levels by tau, log weights of tau in P, (T,), and weights that add up to one."""
+    for j in range(len(t2)):
+        total = wide(log_weights[first + j])
         for c in range(C):
-            apart = 1.0 + t2[j] * row(q, c, 0)
-            d = t2[j] * row(q, c, 1) / apart
-            v = part * (row(logs, c) + log(apart)) + row(q, c, 2) - row(q, c, 1) * d
+            one, both = row(Z, q + 3 * c), row(Z, q + 3 * c + 1)
+            apart = 1.0 + t2[j] * one
+            d = t2[j] * both / apart
+            v = part * (row(Z, logs + c) + log(apart)) + row(Z, q + 3 * c + 2) - both * d
             total = total - 0.5 * v
-            set_row(delta, j, c, d)
-        set_row(P, j, total)
-    total = _weights(P, share)[1]
-    for j in range(T):
-        set_row(share, j, row(share, j) / total)
+            set_row(Z, delta + j * C + c, d)
+        set_row(Z, P + j, total)
+    total = _weights(Z, P, share, len(t2))[1]
+    for j in range(share, share + len(t2)):
+        set_row(Z, j, row(Z, j) / total)
 
 
 @inner
-def _weights(P, share):
+def _weights(Z, P, share, T):
     """exp(P - top) in `share`. -> their largest and their sum"""
-    top, total = row(P, 0), wide(0.0)
-    for j in range(1, len(P)):
-        top = larger(top, row(P, j))
-    for j in range(len(P)):
-        e = exp(larger(row(P, j) - top, -700.0))
+    top, total = row(Z, P), wide(0.0)
+    for j in range(1, T):
+        top = larger(top, row(Z, P + j))
+    for j in range(T):
+        e = exp(larger(row(Z, P + j) - top, -700.0))
         total = total + e
-        set_row(share, j, e)
+        set_row(Z, share + j, e)
     return top, total
 
 
 @inner
-def _move(R, delta, share, live, step, head, buffer):
+def _move(several, Z, R, delta, share, live, step, C, n, T):
     """Scores to the mode of the expansion, in lanes on their way. -> how far the farthest moves"""
-    T, C, by_class = delta.shape[0], delta.shape[1], 1.0 / delta.shape[1]
+    moved, by_class = wide(0.0), 1.0 / C
     for c in range(C):
-        total = wide(0.0)
-        for j in range(T):
-            total = total + row(share, j) * row(delta, j, c)
-        set_row(step, c, total)
-    moved = wide(0.0)
-    for i in range(R.shape[2]):
+        set_row(Z, step + c, dot(Z, share, 1, delta + c, C, T))
+    for i in range(R, R + n):
         mean = wide(0.0)
         for c in range(C):
-            way = row(R, c, LEFT, i) + row(step, c) * row(R, c, LEFT_OF_ONE, i)
+            j = i + 10 * c * n
+            way = row(Z, j + LEFT * n) + row(Z, step + c) * row(Z, j + LEFT_OF_ONE * n)
+            set_row(Z, j + MEAN * n, way)  # which are new in the next step
             mean = mean + by_class * way
         for c in range(C):
-            way = row(R, c, LEFT, i) + row(step, c) * row(R, c, LEFT_OF_ONE, i)
-            way = way - row(R, c, SCORE, i) if C == 1 else way - mean - row(R, c, SCORE, i)
-            moved = larger(moved, larger(way, 0.0 - way) * row(R, c, THERE, i))
+            j = i + 10 * c * n
+            way = row(Z, j + MEAN * n) - row(Z, j + SCORE * n)
+            if several is not None:
+                way = way - mean
+            moved = larger(moved, larger(way, 0.0 - way) * row(Z, j + THERE * n))
             way = smaller(larger(way, -_REACH), _REACH)
-            set_row(R, c, SCORE, i, row(R, c, SCORE, i) + way * live)
-    set_row(buffer, moved)
-    for t in range(len(head)):
-        buffer[head[t]] = max(buffer[head[t]], buffer[t])
-    for t in range(len(head)):
-        buffer[t] = buffer[head[t]]
-    return row(buffer)
+            set_row(Z, j + SCORE * n, row(Z, j + SCORE * n) + way * live)
+    return moved
 
 
 @inner
-def _losses(counts, several, phi, R, delta, head, buffer):
-    """What is convex in the negative log likelihood with levels delta (C, W)."""
-    C, total = R.shape[0], wide(0.0)
-    for i in range(R.shape[2]):
-        s = row(R, 0, LEFT, i) + row(delta, 0) * row(R, 0, LEFT_OF_ONE, i)
+def _losses(counts, several, Z, R, phi, delta, C, n):
+    """What is convex in the negative log likelihood with levels delta (C,)."""
+    total = wide(0.0)
+    for i in range(R, R + n):
+        s = row(Z, i + LEFT * n) + row(Z, delta) * row(Z, i + LEFT_OF_ONE * n)
         if counts is not None:
             near = smaller(larger(s, -FAR), FAR)
             f = exp(near) * (1.0 + s - near)
@@ -440,64 +439,49 @@ def _losses(counts, several, phi, R, delta, head, buffer):
             f = larger(s, 0.0) + log(1.0 + exp(larger(smaller(s, 0.0 - s), -700.0)))
         else:
             top, e = s, wide(0.0)
-            for c in range(1, C):
-                top = larger(top, row(R, c, LEFT, i) + row(delta, c) * row(R, c, LEFT_OF_ONE, i))
             for c in range(C):
-                s = row(R, c, LEFT, i) + row(delta, c) * row(R, c, LEFT_OF_ONE, i)
-                e = e + exp(larger(s - top, -700.0))
+                j = i + 10 * c * n
+                s = row(Z, j + LEFT * n) + row(Z, delta + c) * row(Z, j + LEFT_OF_ONE * n)
+                set_row(Z, j + MEAN * n, s)
+                top = larger(top, s)
+            for c in range(C):
+                e = e + exp(larger(row(Z, i + (10 * c + MEAN) * n) - top, -700.0))
             f = top + log(e)
-        total = total + row(R, 0, WEIGHT, i) * f
-    return _pooled(total / phi, head, buffer)
+        total = total + row(Z, i + WEIGHT * n) * f
+    return total / phi
 
 
 @inner
-def _linear(phi, r, head, buffer):
-    """Of one class, sums of which the rest of the log likelihood less its expansion is made: that
-    at `LEFT`, and what multiplies delta and delta^2."""
-    at, along, square = wide(0.0), wide(0.0), wide(0.0)
-    for i in range(r.shape[1]):
-        e0, e1, h = row(r, LEFT, i), row(r, LEFT_OF_ONE, i), row(r, CURVE, i)
-        f, y = row(r, RESPONSE, i) + row(r, BASE, i) - e0, row(r, WEIGHT, i) * row(r, TARGET, i)
-        at = at + (y * e0 / phi + 0.5 * h * f * f)
-        along = along + (y * e1 / phi - h * f * e1)
-        square = square + 0.5 * h * e1 * e1
-    at, along = _pooled(at, head, buffer), _pooled(along, head, buffer)
-    return at, along, _pooled(square, head, buffer)
+def _beyond(counts, Z, A, r, B, x, V, sums, kappa, part, phi, level, many, few, heads, b, n, k):
+    """What the evidence of one class is more than its expansion, but for `_losses`.
 
+    To the next order after Laplace's approximation, from third and fourth derivatives of the log
+    likelihood of rows, and the covariance V of their scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii
+    V_ij V_jj / 8 + V_ij^3 / 12). Where the level is known, covariances are products of the rows of
+    x (n, k). Third derivatives and variances are in V (2, n).
 
-@inner
-def _whiten(A, kappa, B, x):
-    """x, of which products are covariances of scores where the level is known, (n, k, W)."""
-    f = np.sqrt(kappa)
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            total = f * row(A, i, j)
-            for q in range(j):
-                total = total - row(B, j, q) * row(x, i, q)
-            set_row(x, i, j, total * row(B, j, j))
-
-
-@inner
-def _covariance_of(x, i, j):
-    total = wide(0.0)
-    for q in range(x.shape[1]):
-        total = total + row(x, i, q) * row(x, j, q)
-    return total
-
-
-@inner
-def _beyond(counts, many, few, phi, part, r, x, level, V, bent, head, buffer):
-    """What the evidence of one class is more than Laplace's approximation, to the next order.
-
-    From third and fourth derivatives of the log likelihood of rows, and the covariance V of their
-    scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii V_ij V_jj / 8 + V_ij^3 / 12). Third derivatives and
-    variances are in V (2, n, W). In `bent`, what a level of variance v is off its mode by, over v,
-    as in `_log_rates`: the first number, and v times the second.
+    In `sums` are what a level of variance v is off its mode by, over v, as in `_log_rates`: the
+    first number, and v times the second; then what multiplies delta and delta^2 in the rest of the
+    log likelihood less its expansion.
     """
-    total, first, second = wide(0.0), wide(0.0), wide(0.0)
-    for i in range(r.shape[1]):
-        p, weight, e = row(r, MEAN, i), row(r, WEIGHT, i), row(r, LEFT_OF_ONE, i)
-        own = _covariance_of(x, i, i)
+    root = np.sqrt(kappa)
+    for i in range(n):
+        at = x + i * k
+        for j in range(k):
+            total = root * row(Z, A + i * k + j) - dot(Z, B + j * k, 1, at, 1, j)
+            set_row(Z, at + j, total * row(Z, B + j * k + j))
+    first, second, along, square = wide(0.0), wide(0.0), wide(0.0), wide(0.0)
+    of_left, total = wide(0.0), wide(0.0)
+    for i in range(n):
+        j, at = r + i, x + i * k
+        weight, e, h = row(Z, j + WEIGHT * n), row(Z, j + LEFT_OF_ONE * n), row(Z, j + CURVE * n)
+        left, p = row(Z, j + LEFT * n), row(Z, j + MEAN * n)
+        f = row(Z, j + RESPONSE * n) + row(Z, j + BASE * n) - left
+        y = weight * row(Z, j) / phi
+        of_left = of_left + (y * left + 0.5 * h * f * f)
+        along = along + (y * e - h * f * e)
+        square = square + 0.5 * h * e * e
+        own = dot(Z, at, 1, at, 1, k)
         v = (own + level * e * e) / part
         if counts is not None:
             third = 0.0 - weight * p / phi
@@ -506,8 +490,8 @@ def _beyond(counts, many, few, phi, part, r, x, level, V, bent, head, buffer):
             w = p * (1.0 - p)
             third = 0.0 - weight * w * (1.0 - 2.0 * p)
             fourth = 0.0 - weight * w * (1.0 - 6.0 * w)
-        set_row(V, 0, i, third)
-        set_row(V, 1, i, v)
+        set_row(Z, V + i, third)
+        set_row(Z, V + n + i, v)
         bend = 0.5 * third * e / part
         first = first + bend * own
         second = second + bend * e * e
@@ -519,281 +503,259 @@ def _beyond(counts, many, few, phi, part, r, x, level, V, bent, head, buffer):
             continue
         near = wide(0.0)
         for j in range(i):
-            w = (_covariance_of(x, i, j) + level * e * row(r, LEFT_OF_ONE, j)) / part
-            near = near + row(V, 0, j) * w * (0.25 * v * row(V, 1, j) + w * w / 6.0)
+            w = level * e * row(Z, r + LEFT_OF_ONE * n + j)
+            w = (dot(Z, at, 1, x + j * k, 1, k) + w) / part
+            near = near + row(Z, V + j) * w * (0.25 * v * row(Z, V + n + j) + w * w / 6.0)
         total = total + chosen(many, 0.0, third * near)
-    set_row(bent, 0, _pooled(first, head, buffer))
-    set_row(bent, 1, _pooled(second, head, buffer))
-    total = _pooled(total, head, buffer)
-    return part * smaller(larger(total, -_MOST_BEYOND), _MOST_BEYOND)
+    set_row(Z, sums, first)
+    set_row(Z, sums + 1, second)
+    set_row(Z, sums + 2, along)
+    set_row(Z, sums + 3, square)
+    set_row(Z, sums + 4, of_left)
+    set_row(Z, sums + 5, total)
+    _pool(Z, sums, sums + 6, heads, b)
+    return row(Z, sums + 4) + part * smaller(larger(row(Z, sums + 5), -_MOST_BEYOND), _MOST_BEYOND)
 
 
 @inner
-def _covariance(kappa, B, inverse, cov):
+def _covariance(Z, kappa, B, inverse, cov, k):
     """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
-    k = len(B)
     for i in range(k):
-        set_row(inverse, i, i, row(B, i, i))
+        at = inverse + i * k + i
+        set_row(Z, at, row(Z, B + i * k + i))
         for j in range(i + 1, k):
-            total = wide(0.0)
-            for q in range(i, j):
-                total = total - row(B, j, q) * row(inverse, q, i)
-            set_row(inverse, j, i, total * row(B, j, j))
+            total = dot(Z, B + j * k + i, 1, at, k, j - i)
+            set_row(Z, inverse + j * k + i, (0.0 - total) * row(Z, B + j * k + j))
     for i in range(k):
         for j in range(i + 1):
-            total = wide(0.0)
-            for q in range(i, k):
-                total = total + row(inverse, q, i) * row(inverse, q, j)
-            set_row(cov, i, j, kappa * total)
-            set_row(cov, j, i, kappa * total)
+            at = inverse + i * k
+            total = kappa * dot(Z, at + i, k, at + j, k, k - i)
+            set_row(Z, cov + i * k + j, total)
+            set_row(Z, cov + j * k + i, total)
 
 
 @inner
-def _log_rates(x, r, ur, u1, mean, near, count, delta, q11, t2, known, moved, head, buffer, out):
-    """Logarithms of mean rates about the mean row, to the second order about the mode, (T, W).
+def _log_rates(Z, x, r, u, near, count, delta, q, t2, known, moved, sums, heads, b, out, n, k):
+    """Logarithms of mean rates about the mean row, to the second order about the mode, (T,).
 
     A score s at the mode, of variance v, has E exp(s) = exp(s + v / 2 + E ds), where the mean is
     off the mode by ds = -sum_i h_i V_i V_ii / 2, for the third derivatives -h_i of the rows, and
     their covariances V_i with s and variances V_ii. So the mean rate of a task that determines its
     level is that of its events. Rows about the mean row add what their variance is more.
     """
-    n, k = x.shape[0], x.shape[1]
-    of_r, of_1, variance = wide(0.0), wide(0.0), wide(0.0)
+    mean, near = near, near + k
     for j in range(k):
-        total = wide(0.0)
-        for i in range(n):
-            total = total + row(x, i, j) / count
-        total = _pooled(total, head, buffer)
-        variance = variance + total * total
-        set_row(near, j, total)
-        of_r = of_r + row(mean, j) * row(ur, j)
-        of_1 = of_1 + row(mean, j) * row(u1, j)
-    a, b, c, d = wide(0.0), wide(0.0), wide(0.0), wide(0.0)
+        set_row(Z, near + j, dot(Z, x + j, k, r + THERE * n, 1, n) / count)
+    _pool(Z, near, near + k, heads, b)
+    variance = dot(Z, near, 1, near, 1, k)
+    of_1, of_r = dot(Z, mean, 1, u, 1, k), dot(Z, mean, 1, u + k, 1, k)
+    for i in range(4):
+        set_row(Z, sums + i, wide(0.0))
     for i in range(n):
-        h, e, joint = row(r, CURVE, i), row(r, LEFT_OF_ONE, i), wide(0.0)
-        for j in range(k):
-            joint = joint + row(x, i, j) * row(near, j)
-        own = _covariance_of(x, i, i)
-        a = a + h * joint * own
-        b = b + h * e * own
-        c = c + h * joint * e * e
-        d = d + h * e * e * e
-    a, b = _pooled(a, head, buffer), _pooled(b, head, buffer)
-    c, d = _pooled(c, head, buffer), _pooled(d, head, buffer)
+        at = x + i * k
+        h, e = row(Z, r + CURVE * n + i), row(Z, r + LEFT_OF_ONE * n + i)
+        joint, own = h * dot(Z, at, 1, near, 1, k), dot(Z, at, 1, at, 1, k)
+        _plus(Z, sums, joint * own)
+        _plus(Z, sums + 1, h * e * own)
+        _plus(Z, sums + 2, joint * e * e)
+        _plus(Z, sums + 3, h * e * e * e)
+    _pool(Z, sums, sums + 4, heads, b)
     off = 1.0 - of_1
     for j in range(len(t2)):
-        spread = t2[j] / (1.0 + t2[j] * q11)
-        less = a + spread * (off * b + c) + spread * spread * off * d
+        spread = t2[j] / (1.0 + t2[j] * row(Z, q))
+        less = row(Z, sums) + spread * (off * row(Z, sums + 1) + row(Z, sums + 2))
+        less = less + spread * spread * off * row(Z, sums + 3)
         bend = larger(variance + off * off * spread - less, 0.0)
-        score = row(delta, j, 0) * off + of_r
-        set_row(out, j, score + 0.5 * (bend + known + (moved - 1.0) * spread))
+        score = row(Z, delta + j) * off + of_r
+        set_row(Z, out + j, score + 0.5 * (bend + known + (moved - 1.0) * spread))
 
 
 @inner
-def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, bent, asked, first, w, moment):
+def _add(Z, P, delta, q, t2, kappa, u, cov, sums, asked, level, w, moment, C, k):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
-    T, k = len(P), len(ur)
     total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
     score = wide(0.0)
-    for j in range(T):
-        p, d, apart = row(P, j), row(delta, j, c), 1.0 + t2[j] * q11
+    for j in range(len(t2)):
+        p, d, apart = row(Z, P + j), row(Z, delta + j * C), 1.0 + t2[j] * row(Z, q)
         total = total + p
         one = one + p * d
         shared = shared + p / apart
-        bend = (row(bent, 0) + row(bent, 1) * t2[j] / apart) / apart
+        bend = (row(Z, sums) + row(Z, sums + 1) * t2[j] / apart) / apart
         score = score + kappa * p * (d / t2[j] + bend)
         held = held + p * t2[j] / apart
         square = square + p * (d * d + t2[j] / apart)
-    set_row(first, row(first) + (score if asked == 4 else one))
+    _plus(Z, level, score if asked == 4 else one)
     for i in range(k):
-        set_row(w, i, row(w, i) + (total * row(ur, i) - one * row(u1, i)))
+        _plus(Z, w + i, total * row(Z, u + k + i) - one * row(Z, u + i))
     if asked < 2:
         return
     of_rest, of_r, near, own = total, 1.0, square, square
     if asked > 2:
         of_rest, of_r, one, near, own = total / kappa, 0.0, 0.0 * one, held / kappa, shared
-    _plus(moment, 0, kappa * q11 * shared if asked == 4 else own)
+    _plus(Z, moment, kappa * row(Z, q) * shared if asked == 4 else own)
     for i in range(k):
-        r, u, at = row(ur, i) * of_r, row(u1, i), (1 + i) * (1 + k)
-        _plus(moment, 1 + i, one * r - near * u)
-        _plus(moment, at, one * r - own * u)
+        r, v, at = row(Z, u + k + i) * of_r, row(Z, u + i), moment + (1 + i) * (1 + k)
+        _plus(Z, moment + 1 + i, one * r - near * v)
+        _plus(Z, at, one * r - own * v)
         for j in range(k):
-            both = r * row(u1, j) + u * row(ur, j)
-            v = of_rest * (row(cov, i, j) + r * row(ur, j)) - one * both
-            _plus(moment, at + 1 + j, v + near * u * row(u1, j))
+            both = r * row(Z, u + j) + v * row(Z, u + k + j)
+            f = of_rest * (row(Z, cov + i * k + j) + r * row(Z, u + k + j)) - one * both
+            _plus(Z, at + 1 + j, f + near * v * row(Z, u + j))
 
 
 @inner
-def _plus(x, i, value):
-    set_row(x, i, row(x, i) + value)
+def _plus(Z, i, value):
+    set_row(Z, i, row(Z, i) + value)
 
 
 @inner
-def _stretch(x, some, longer):
-    """Rows of (k, W), of which `some` (k, W) are longer, by so much."""
-    for i in range(len(x)):
-        set_row(x, i, row(x, i) * (1.0 + row(some, i) * longer))
+def _stretch(Z, x, count, some, longer, k):
+    """Rows of x (count, k), where columns of which are `some` (k,) are longer, by so much."""
+    for i in range(count * k):
+        set_row(Z, x + i, row(Z, x + i) * (1.0 + row(Z, some + i % k) * longer))
 
 
 @inner
-def _fade(x, faded):
-    """Rows of (., W) times one."""
-    for i in range(len(x)):
-        set_row(x, i, row(x, i) * faded)
+def _fade(Z, x, count, faded):
+    """So many rows, times one."""
+    for i in range(x, x + count):
+        set_row(Z, i, row(Z, i) * faded)
 
 
 @njit
 def _posterior(
-    counts,
-    several,
-    subgroups,
-    A,
-    given,
-    tasks,
-    heads,
-    ratio,
-    grids,
-    log_weights,
-    tol,
-    asked,
-    out,
-    work,
+    counts, several, nested, Z, heads, sizes, work, own, grids, log_weights, ratio, tol, asked
 ):
-    # What is None is not compiled: `counts`, `several` classes, and indicators of `subgroups`.
-    of_tasks, squares = tasks
+    # What is None is not compiled: `counts`, `several` classes, and `nested` subgroups.
+    blocks, C, n, k, begin, each, n_out = sizes
+    R, B, x, turned, inverse, cov, V, near, q, sums, delta, f, logs, step, P, share, E, buffer = (
+        work
+    )
     kappa, phi, of_phi, t2 = grids
-    evidence, of_level, of_slopes, moment, typical, outside = out
-    (blocks, n, k, W), C, T = A.shape, given.shape[1], len(t2)
-    part = 1.0 if C == 1 else (C - 1.0) / C
+    part, T = 1.0 if C == 1 else (C - 1.0) / C, len(t2)
     lower = 0.0 if counts is None else 0.5
-    (R, B, u), (x, stretched, inverse, cov, V, near, q, lines, delta, bent), of_lanes, buffer = work
-    f, logs, step, P, share, E = of_lanes
     for b in range(blocks):
-        head, few, a_b = heads[b], 0.0, A[b]
-        count, many, constant = row(of_tasks, b, 0), row(of_tasks, b, 1), row(of_tasks, b, 2)
-        reach, at_least_one = row(of_tasks, b, 3), larger(count, 1.0)
-        for t in range(W):
-            few = max(few, 1.0 - of_tasks[b, 1, t])
-        own_trace, top, total = wide(0.0), wide(-1e300), wide(0.0)
-        for i in range(squares.shape[1]):
-            own_trace = own_trace + row(squares, b, i, i)
-        for j in range(k):
-            mean = wide(0.0)
-            for i in range(n):
-                mean = mean + row(a_b, i, j) / at_least_one
-            if subgroups is not None:  # rates are those of subgroups without an effect
-                mean = mean * (1.0 - row(subgroups, b, j))
-            set_row(near, 0, j, _pooled(mean, head, buffer))
+        A, given, of_tasks, some, squares, level, slopes, moment, typical, outside, evidence = own
+        at = begin + b * each
+        A, given, of_tasks, some, squares = (
+            at + A,
+            at + given,
+            at + of_tasks,
+            at + some,
+            at + squares,
+        )
+        level, slopes, moment = at + level, at + slopes, at + moment
+        typical, outside, evidence = at + typical, at + outside, at + evidence
+        count, many, constant = row(Z, of_tasks), row(Z, of_tasks + 1), row(Z, of_tasks + 2)
+        reach, few = row(Z, of_tasks + 3), Z[of_tasks + 4, 0]
+        top, total = wide(-1e300), wide(0.0)
         for g in range(len(phi)):
             for c in range(C):
-                for v in range(given.shape[2]):
-                    for i in range(n):
-                        set_row(R, c, v, i, row(given, b, c, v, i))
+                for i in range(5 * n):
+                    set_row(Z, R + 10 * c * n + i, row(Z, given + 5 * c * n + i))
             for a in range(len(kappa)):
                 K, live, longer = kappa[a], wide(1.0), np.sqrt(ratio / kappa[a]) - 1.0
-                if subgroups is not None:
-                    for i in range(n):
-                        for j in range(k):
-                            set_row(stretched, i, j, row(A, b, i, j))
-                        _stretch(stretched[i], subgroups[b], longer)
-                    a_b = stretched
+                if nested is not None:
+                    for i in range(n * k):
+                        set_row(Z, turned + i, row(Z, at + own[0] + i))
+                    _stretch(Z, turned, n, some, longer, k)
+                    A = turned
                 for c in range(C):
                     for i in range(n):
-                        set_row(R, c, BASE, i, row(given, b, c, BASE, i) - K * lower * reach)
+                        base = row(Z, given + (5 * c + BASE) * n + i) - K * lower * reach
+                        set_row(Z, R + (10 * c + BASE) * n + i, base)
+                first = (a * len(phi) + g) * T
                 for turn in range(_MOST_STEPS):
-                    _expand(counts, several, phi[g], part, live, R)
+                    _means(counts, several, Z, R, C, n)
                     for c in range(C):
-                        r = R[c]
-                        set_row(logs, c, _factorise(a_b, r, K, head, B[c], f))
-                        _project(a_b, r, K, head, B[c], f, u[c])
-                        _forms(r, q[c], head)
-                    _over_levels(part, t2, log_weights[a, g], logs, q, delta, P, share)
-                    moved = _move(R, delta, share, live, step, head, buffer)
-                    live = chosen(moved - tol, live, 0.0)
-                    set_row(buffer, live)
+                        r = R + 10 * c * n
+                        _expand(counts, Z, r, phi[g], part, live, n)
+                        of = B + c * (k + 2) * k, f, q + 3 * c, heads, b, n, k
+                        set_row(Z, logs + c, _solve(Z, A, r, K, *of))
+                    _over_levels(Z, part, t2, log_weights, first, logs, q, delta, P, share, C)
+                    moved = _move(several, Z, R, delta, share, live, step, C, n, T)
+                    set_row(Z, buffer, larger(moved - tol, 0.0))
+                    _pool(Z, buffer, buffer + 1, heads, b)
+                    live = chosen(row(Z, buffer), live, 0.0)
+                    set_row(Z, buffer, live)
                     going = 0.0
-                    for t in range(W):
-                        going += buffer[t]
+                    for t in range(LANES):
+                        going += Z[buffer, t]
                     if going == 0.0:
                         break
-                _means(counts, several, R)
+                _means(counts, several, Z, R, C, n)
                 beyond = constant / phi[g] - of_phi[g] * count
                 for c in range(C):
-                    level, q11 = wide(0.0), row(q, c, 0)
+                    spread = wide(0.0)
                     for j in range(T):
-                        level = level + row(share, j) * t2[j] / (1.0 + t2[j] * q11)
-                    _whiten(a_b, K, B[c], x)
-                    of = many, few, phi[g], part, R[c], x, level, V, bent[c], head, buffer
-                    beyond = beyond + _beyond(counts, *of)
-                    at, along, square = _linear(phi[g], R[c], head, buffer)
-                    beyond = beyond + at
-                    set_row(lines, c, 0, along)
-                    set_row(lines, c, 1, square)
+                        apart = 1.0 + t2[j] * row(Z, q + 3 * c)
+                        spread = spread + row(Z, share + j) * t2[j] / apart
+                    of = R + 10 * c * n, B + c * (k + 2) * k, x, V, sums + 6 * c, K, part, phi[g]
+                    known = spread, many, few, heads, b, n, k
+                    beyond = beyond + _beyond(counts, Z, A, *of, *known)
                 for j in range(T):
-                    v = _losses(counts, several, phi[g], R, delta[j], head, buffer)
-                    v = row(P, j) + beyond - v
+                    set_row(Z, E + j, _losses(counts, several, Z, R, phi[g], delta + j * C, C, n))
+                _pool(Z, E, E + T, heads, b)
+                for j in range(T):
+                    v = row(Z, P + j) + beyond - row(Z, E + j)
                     for c in range(C):
-                        d = row(delta, j, c)
-                        v = v + (row(lines, c, 0) + row(lines, c, 1) * d) * d
-                    set_row(P, j, v)
-                    set_row(evidence, b, a, g, j, v - log_weights[a, g, j])
+                        d, i = row(Z, delta + j * C + c), sums + 6 * c
+                        v = v + (row(Z, i + 2) + row(Z, i + 3) * d) * d
+                    set_row(Z, P + j, v)
+                    set_row(Z, evidence + first + j, v - log_weights[first + j])
                 if asked == 0:
                     continue
-                most, sums = _weights(P, share)
+                most, by = _weights(Z, P, share, T)
                 now = exp(larger(smaller(most - top, 0.0), -700.0))
                 before = exp(larger(smaller(top - most, 0.0), -700.0))
                 top = larger(top, most)
-                total = total * before + sums * now
+                total = total * before + by * now
                 if asked == 4:  # of what is divided by the variance of slopes
                     now = now / K
-                _fade(share, now)
-                _fade(of_level[b], before)
-                kept = sums * now * (K if asked == 2 else 1.0)
-                set_row(outside, b, row(outside, b) * before + kept)
+                _fade(Z, share, T, now)
+                _fade(Z, level, n_out, before)
+                _plus(Z, outside, by * now * (K if asked == 2 else 1.0))
                 for c in range(C):
-                    q11 = row(q, c, 0)
-                    _fade(of_slopes[b, c], before)
+                    r, u, i = R + 10 * c * n, B + (c * (k + 2) + k) * k, q + 3 * c
                     if asked > 1:
-                        _fade(moment[b, c], before)
-                        _covariance(K, B[c], inverse, cov)
-                    if subgroups is not None:
-                        for v in range(2):
-                            _stretch(u[c, v], subgroups[b], longer)
-                    if subgroups is not None and asked > 1:
-                        for i in range(k):
-                            far = 1.0 + row(subgroups, b, i) * longer
-                            _stretch(cov[i], subgroups[b], longer)
-                            _fade(cov[i], far)
-                    sums = of_level[b, c], of_slopes[b, c], moment[b, c]
-                    _add(share, delta, c, q11, t2, K, u[c, 1], u[c, 0], cov, bent[c], asked, *sums)
+                        _covariance(Z, K, u - k * k, inverse, cov, k)
+                    if nested is not None:
+                        _stretch(Z, u, 2, some, longer, k)
+                        if asked > 1:
+                            _stretch(Z, cov, k, some, longer, k)
+                            for j in range(k):
+                                _fade(Z, cov + j * k, k, 1.0 + row(Z, some + j) * longer)
+                    known = delta + c, i, t2, K, u, cov, sums + 6 * c, asked
+                    into = level + c, slopes + c * k, moment + c * (1 + k) * (1 + k)
+                    _add(Z, share, *known, *into, C, k)
                     if asked != 2:
                         continue
-                    _fade(typical[b, c], before)
-                    known, spread = K * larger(reach - own_trace, 0.0), wide(1.0)
-                    for i in range(k):
-                        for j in range(k):
-                            s = row(squares, b, i, j)
-                            known = known + s * row(cov, i, j)
-                            spread = spread + s * row(u, c, 0, i) * row(u, c, 0, j)
+                    # Of the scores of typical rows, apart from levels; and what levels add.
+                    known, spread = reach, wide(1.0)
+                    for j in range(k):
+                        known = known - row(Z, squares + j * (k + 1))
+                    known = K * larger(known, 0.0)
+                    for j in range(k):
+                        s = squares + j * k
+                        known = known + dot(Z, s, 1, cov + j * k, 1, k)
+                        spread = spread + row(Z, u + j) * dot(Z, s, 1, u, 1, k)
                     if counts is not None:
-                        of = x, R[c], u[c, 1], u[c, 0], near[0], near[1], at_least_one
-                        _log_rates(*of, delta, q11, t2, known, spread, head, buffer, E)
+                        for j in range(k):
+                            mean = dot(Z, at + own[0] + j, k, r + THERE * n, 1, n)
+                            mean = mean / larger(count, 1.0)
+                            if nested is not None:  # rates are those without effects
+                                mean = mean * (1.0 - row(Z, some + j))
+                            set_row(Z, near + j, mean)
+                        _pool(Z, near, near + k, heads, b)
+                        of = near, larger(count, 1.0), delta, i, t2, known, spread, buffer
+                        _log_rates(Z, x, r, u, *of, heads, b, E, n, k)
                     for j in range(T):
-                        p = row(share, j)
+                        p = row(Z, share + j)
                         if counts is not None:
-                            v = row(E, j) - K * lower * reach
+                            v = row(Z, E + j) - K * lower * reach
                         else:
-                            v = known + spread * t2[j] / (1.0 + t2[j] * q11)
-                            flat = p / sqrt(1.0 + 0.125 * np.pi * v)
-                            set_row(typical, b, c, 1, row(typical, b, c, 1) + flat)
-                        set_row(typical, b, c, 0, row(typical, b, c, 0) + p * v)
-        if asked == 0:
-            continue
-        by_total = 1.0 / total
-        for c in range(C):
-            _fade(of_slopes[b, c], by_total)
-            _fade(typical[b, c], by_total)
-            if asked > 1:
-                _fade(moment[b, c], by_total)
-        _fade(of_level[b], by_total)
-        set_row(outside, b, row(outside, b) * by_total)
+                            v = known + spread * t2[j] / (1.0 + t2[j] * row(Z, i))
+                            _plus(Z, typical + 2 * c + 1, p / sqrt(1.0 + 0.125 * np.pi * v))
+                        _plus(Z, typical + 2 * c, p * v)
+        if asked > 0:
+            _fade(Z, level, n_out, 1.0 / total)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not registers._ASKED, reason="llvmlite has typed
 def test_rows_are_those_of_numpy():
     """Whole rows, exponentials and logarithms: twelve digits, over all that is allowed."""
     from skpmtl._runtime.jit import njit
-    from skpmtl._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt
+    from skpmtl._runtime.registers import chosen, dot, exp, larger, log, row, set_row, smaller, sqrt
 
     @njit
     def kernel(a, out):
@@ -21,11 +21,14 @@ def test_rows_are_those_of_numpy():
         set_row(out, 1, log(y))
         set_row(out, 2, chosen(x, sqrt(y), 2.0))
         set_row(out, 3, larger(smaller(x, 1.0 / y), -3.0 + y))
+        for n in range(4):
+            set_row(out, 4 + n, dot(a, 2, 2, 3, 1, n))
 
     a = np.stack(
         [np.linspace(-700.0, 700.0, registers.WIDE), np.logspace(-300, 300, registers.WIDE)]
+        + [np.linspace(i, 3.0 * i, registers.WIDE) for i in range(1, 7)]
     )
-    out, expected = np.empty((4, registers.WIDE)), np.empty((4, registers.WIDE))
+    out, expected = np.empty((8, registers.WIDE)), np.empty((8, registers.WIDE))
     kernel(a, out)
     getattr(kernel, "py_func", kernel)(a, expected)
     np.testing.assert_allclose(out, expected, rtol=1e-12)
