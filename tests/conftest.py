@@ -9,10 +9,6 @@ import pytest
 from tests.rounding import change_tables
 
 GOLDEN = (5**0.5 - 1) / 2
-# Two workers begin with a half of the cases each. Most loops are compiled in the first half, and
-# fits at the beginning of the second need few: what one has compiled, the other finds on the disk.
-EARLY = "contract course solvers mixed_models meta kernels".split()
-MIDDLE = "fedmtl reproduction tables datasets privacy networks exchange federated".split()
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -47,8 +43,7 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
 def pytest_collection_modifyitems(items):
-    """Most of the cases of tests that are marked ``spread`` become slow ones; folders in order."""
-    items.sort(key=lambda item: _place(item.path.parent.name))
+    """Most of the cases of tests that are marked ``spread`` become slow ones."""
     alike = {}
     for item in items:
         if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):
@@ -61,10 +56,6 @@ def pytest_collection_modifyitems(items):
         for k, item in enumerate(cases):
             if k not in kept:
                 item.add_marker("slow")
-
-
-def _place(folder):
-    return (EARLY + MIDDLE).index(folder) if folder in EARLY + MIDDLE else len(EARLY + MIDDLE)
 
 
 class Part:
