@@ -41,21 +41,20 @@ def by_every_cell(tasks, board, X, y):
         s = part.scales
         centre = np.append(level, part.slopes)
         mean = to @ centre + np.append(np.zeros(d), board.middle)
-        for i, kappa in enumerate(s.kappa):
-            for j, sigma in enumerate(s.sigma):
-                for k, tau in enumerate(s.tau):
-                    prior = np.zeros((d + 1, d + 1))
-                    prior[0, 0], prior[1:, 1:] = tau**2, kappa * part.root @ part.root.T
-                    V = A @ prior @ A.T + (unit * sigma) ** 2 * np.eye(n)
-                    e = y - np.c_[X, np.ones(n)] @ mean
-                    gain = np.linalg.solve(V, A @ prior).T
-                    found = mean + to @ gain @ e
-                    cov = to @ (prior - gain @ A @ prior) @ to.T
-                    log = part.log_weight + s.log_kappa[i] + s.log_sigma[j] + s.log_tau[k]
-                    log -= 0.5 * (np.linalg.slogdet(V)[1] + e @ np.linalg.solve(V, e))
-                    logs.append(log)
-                    means.append(found)
-                    squares.append(cov + np.outer(found, found))
+        kappa, sigma, tau = np.meshgrid(s.kappa, s.sigma, s.tau, indexing="ij")
+        prior = np.zeros((*tau.shape, d + 1, d + 1))
+        prior[..., 0, 0] = tau**2
+        prior[..., 1:, 1:] = kappa[..., None, None] * (part.root @ part.root.T)
+        V = A @ prior @ A.T + (unit * sigma[..., None, None]) ** 2 * np.eye(n)
+        e = y - np.c_[X, np.ones(n)] @ mean
+        gain = np.linalg.solve(V, A @ prior).swapaxes(-1, -2)
+        found = mean + gain @ e @ to.T
+        log = part.log_weight + s.log_kappa[:, None, None] + s.log_sigma[:, None] + s.log_tau
+        log = log - 0.5 * (np.linalg.slogdet(V)[1] + np.linalg.solve(V, e[:, None])[..., 0] @ e)
+        cov = to @ (prior - gain @ A @ prior) @ to.T
+        squares.extend((cov + found[..., None] * found[..., None, :]).reshape(-1, d + 1, d + 1))
+        logs.extend(log.ravel())
+        means.extend(found.reshape(-1, d + 1))
     p = np.exp(np.array(logs) - max(logs))
     p /= p.sum()
     mean = p @ np.array(means)
