@@ -92,7 +92,7 @@ class MatrixSet(WorkingSet):
     def add(self, columns):
         self.columns = np.append(self.columns, columns)
         part = self.columns
-        self.G = np.ascontiguousarray(self.loss.G[:, part[:, None], part].transpose(1, 2, 0))
+        self.G = self.loss.matrices(part)
         self.g = np.ascontiguousarray(self.loss.g[:, part].T)
         self.h = np.ascontiguousarray(np.einsum("jjk->jk", self.G))
 

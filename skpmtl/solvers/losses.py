@@ -299,11 +299,10 @@ class Loss:
             else:
                 squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
             squares = squares[self._rows] if self._shared else squares
-            rows = np.stack([squares, y * y, self._centred(y) ** 2])
-            if self.weights is not None:
-                rows *= self.weights
-            sums = np.add.reduceat(rows, self.offsets[:-1], axis=1)
-            self._sizes = np.sqrt(self.scale * sums)
+            w = 1.0 if self.weights is None else self.weights
+            rows = (w * part for part in (squares, y * y, self._centred(y) ** 2))
+            sums = [np.add.reduceat(part, self.offsets[:-1]) for part in rows]
+            self._sizes = np.sqrt(self.scale * np.stack(sums))
         return self._sizes
 
     def diagonals(self):
@@ -535,6 +534,10 @@ class GramLoss(SquaredLoss):
         part.G, part.g = self.G[:, columns[:, None], columns], self.g[:, columns]
         return part
 
+    def matrices(self, columns):
+        """Those of some columns, (s, s, m)."""
+        return np.ascontiguousarray(self.G[:, columns[:, None], columns].transpose(1, 2, 0))
+
     def working_set(self, alpha):
         return MatrixSet(self, alpha)
 
@@ -595,8 +598,9 @@ class SharedGramLoss(SquaredLoss):
 
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
-        X, Y = table.X, np.empty((table.X.shape[0], table.n_tasks))
-        Y[self._grid] = table.y
+        X, Y = table.X, np.empty((table.n_tasks, table.X.shape[0]))
+        Y[self._grid[::-1]] = table.y
+        Y = Y.T
         self._means = np.zeros(X.shape[1]), np.zeros(table.n_tasks)
         if fit_intercept:
             self._means = X.mean(axis=0), Y.mean(axis=0)
@@ -634,6 +638,15 @@ class SharedGramLoss(SquaredLoss):
 
     def features(self, columns):
         return _shared_features(self, columns)
+
+    def matrices(self, columns):
+        X = self._X[:, columns]
+        return np.repeat(((X.T @ X) * self.scale[0])[:, :, None], self.shape[0], axis=2)
+
+    def working_set(self, alpha):
+        m, d = self.shape  # matrices that are little, or no more than targets
+        small = m * d * d <= max(SMALL, self.y.size)
+        return MatrixSet(self, alpha) if small else super().working_set(alpha)
 
     def _resolvent(self, share):
         mean = float(np.trace(self.G)) / len(self.G)
