@@ -117,6 +117,9 @@ class HierarchicalBillboard(OfModels):
     # Standard deviation that the noise of steps adds to the level, as if no step took back what the
     # noise of earlier ones did, and to a slope of the centre, in units
     centre_noise: Annotated[np.ndarray | None, 2] = None
+    # Posterior covariance of the centre given spreads, of real targets without a budget: with one,
+    # votes are about a centre with noise, which spreads make up for
+    centre_doubt: Annotated[np.ndarray | None, "d + 1", "d + 1"] = None
     # Standard deviation, in octaves, of the noise of a column's scale where scales are first asked;
     # that of the prior before
     scale_noise: float = OCTAVES

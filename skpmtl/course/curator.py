@@ -64,7 +64,7 @@ LOST = 5.0
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 # Of where levels and slopes are independent: log evidence or weight that moves no prediction.
 LEAST_GAIN = 0.05
-MOST_PRODUCTS = 1 << 22  # n_tasks (d + 1)^3 of restricted likelihoods: a tenth of the time of a fit
+MOST_PRODUCTS = 1 << 24  # n_tasks (d + 1)^3 of restricted likelihoods: a tenth of the time of a fit
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
@@ -669,8 +669,7 @@ class Loop:
 
     def vote_kappa(self, share):
         """Components, and the scale of slopes about the centre, from wide to narrow."""
-        flat, root = self.model.flat, self.model.root
-        own = [flat] if np.array_equal(root, flat) else [flat, root]
+        own = self.roots
         octaves = None if self.law.of_scores else OF_SLOPES
         priors, k = candidates(self.law.kappa, octaves)[::-1], len(own)
         none = np.full((k, len(self.law.kappa)), queries.NEVER)
@@ -695,6 +694,12 @@ class Loop:
         """Slopes that moments are about."""
         slopes = self.model.centre.copy()
         return slopes if self.pooled else slopes * np.append(1.0, np.zeros(self.d))
+
+    @property
+    def roots(self):
+        """Of the flat shape, and of that of the model if it is another."""
+        flat, root = self.model.flat, self.model.root
+        return [flat] if np.array_equal(root, flat) else [flat, root]
 
     @property
     def related(self):
@@ -736,9 +741,7 @@ class Loop:
 
         Its prior is none or N(0, 1), with even odds. The latter has its mode by scoring, with a
         vote on the spread of levels about it after every step; its evidence, with the Occam factor,
-        says what it weighs. Other numbers are then learnt again, and spreads of largest restricted
-        likelihood taken where they have more evidence than votes, by one for each of the three that
-        are chosen by it (Akaike): of few tasks, slopes came out up to twice as far apart.
+        says what it weighs. Other numbers are then learnt again.
         """
         if not self.model.has_place:
             return
@@ -770,13 +773,42 @@ class Loop:
         yield from self.vote_sigma(0.0)
         yield from self.vote_tau(0.0)
         yield from self.vote_kappa(0.0)
-        if self.plan.n_tasks * (self.d + 1) ** 3 > MOST_PRODUCTS:
+
+    def joint_exact(self, share):
+        """Without a budget: spreads and the centre together, and whether there is a shape.
+
+        Votes are about a centre that is fitted to the same rows, and in steps of their grids.
+        """
+        products = self.plan.n_tasks * (self.d + 1) ** 3
+        if not self.model.has_place or products > MOST_PRODUCTS:
             return
-        voted, of_votes = self.model, (yield from self.ask(question, 0.0))[0]
-        yield from likelihood.find_spreads(self, first=True)
-        value = (yield from self.ask(question, 0.0))[0][0, 0]
-        if value < of_votes[0, 0] + 3.0:
-            self.model = voted
+        before, found = self.model, []
+        for root in self.roots:
+            self.model = replace(before, root=root)
+            deviance = yield from likelihood.find_joint(self)
+            found.append((0.5 * deviance + needed_gain(root), self.model))
+        joint = min(found, key=lambda one: one[0])[1]
+        # Rows or tasks far from all others have more evidence under the mixtures of votes.
+        evidence = []
+        for self.model in (before, joint):
+            yield from self.find_doubt()
+            (value,), _ = yield from self.ask(queries.ExactEvidence(), 0.0)
+            evidence.append(value - needed_gain(self.model.root))
+        self.model = joint if evidence[1] > evidence[0] else before
+
+    def find_doubt(self):
+        """Without a budget: posterior covariance of the centre, given spreads.
+
+        Slopes have the prior variance that they have in steps.
+        """
+        found, _ = yield from self.ask(queries.ExactStep(self.model.log_kappa), 0.0)
+        squares, size = np.sum(self.model.centre[1:] ** 2), 1.0
+        for _ in range(EXACT_STEPS):
+            root = np.append(self.model.has_place / LEAST_LEVEL, np.full(self.d, size)) ** 0.5
+            unsure = np.linalg.inv(np.eye(self.d + 1) + root[:, None] * found[1:] * root)
+            known = 1e-12 + self.d - np.trace(unsure[1:, 1:])
+            size = max(squares / known, LEAST_LEVEL)
+        self.update(centre_doubt=root[:, None] * unsure * root)
 
     # --------------------------------------------------------------------------------- factor
     def factor(self, share):
@@ -828,6 +860,8 @@ class Loop:
             if not (self.slopes_are_equal or self.plan.below):
                 yield from self.find_far()
             yield from self.find_odd()
+            if not self.slopes_are_equal:
+                yield from self.find_doubt()
 
     def errors(self):
         """Standard errors of what tasks have in common, see `skpmtl.course.errors`."""

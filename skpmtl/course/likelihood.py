@@ -17,6 +17,10 @@ From these sums the deviance follows as in section 3.4 of Bates, Machler, Bolker
 Stat. Softw. 67(1), 2015): indicators times omega are columns with the identity added to their
 block. It is minimised by quasi-Newton steps, since every evaluation is a query.
 
+Where there are no factors, slopes of beta are taken as a factor of d levels, with a spread of their
+own, and spreads of slopes have their prior (`find_joint`): few tasks with many columns have no mode
+otherwise.
+
 What is found becomes the model: grids of scales are moved until one of their cells is the estimate,
 and effects are posterior means given all scales.
 """
@@ -30,14 +34,15 @@ from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotri
 
 from .._runtime.jit import njit
-from ..task.priors import BEFORE_RATIO, RATIO, after
+from ..task.priors import BEFORE_RATIO, RATIO, SLOPE_RATIO, after
 from . import profiles
 from .personal import same
 from .queries import Question, alone
 
 _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; and of a first look at effects.
-_TOL, _FIRST = 1e-6, 0.1
+_TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
+_START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
 DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
 
@@ -48,14 +53,15 @@ class LikelihoodStep(Question):
 
     kind = "likelihood"
     ratios: np.ndarray  # (3,), tau, root of kappa and rho, over sigma
+    own: bool  # whether beta is of a task's own scales of columns, as w is; else of released ones
 
     def sums(self, tasks, model):
         """Log determinant, number of rows, and F' V^-1 F with y last, its lower half, as one
         vector."""
         tasks._place(model)
-        key = *tasks._placed, model.root, model.origin
+        key = *tasks._placed, model.root, model.origin, np.array(self.own)
         if tasks.products is None or not same(tasks.products[0], key):
-            tasks.products = key, _Products(tasks, model)
+            tasks.products = key, _Products(tasks, model, self.own)
         return tasks.products[1].at(*self.ratios)
 
 
@@ -63,15 +69,16 @@ class _Products:
     """What the likelihood takes of the rows of tasks. Rows of tasks far from the released unit, to
     which units of their own belong, do not count."""
 
-    def __init__(self, tasks, model):
+    def __init__(self, tasks, model, own):
         there = np.flatnonzero(np.diff(tasks.offsets))
         codes, counts = tasks.codes, tasks.table.counts
         u = counts * (tasks.unit == model.unit)[codes]
         X = tasks.X - model.column_centre
         y = (tasks.y - model.middle) / model.unit
-        B = np.c_[np.ones(len(y)), X / model.column_scale]
         moved = tasks.near_mean - tasks.rows[0][0].x_mean
-        Z = np.c_[np.ones(len(y)), (X / tasks.scale[codes] + moved[codes]) @ model.root]
+        X_own = X / tasks.scale[codes] + moved[codes]
+        B = np.c_[np.ones(len(y)), X_own if own else X / model.column_scale]
+        Z = np.c_[np.ones(len(y)), X_own @ model.root]
         F = sparse.hstack([sparse.csr_array(B), _indicators(tasks, model), y[:, None]], "csr")
         self.n, self.FF = u.sum(), (F.multiply(u[:, None]).T.tocsr() @ F).toarray()
         ZZ = [np.add.reduceat((u * one)[:, None] * Z, tasks.offsets[there]) for one in Z.T]
@@ -159,14 +166,17 @@ def _indicators(tasks, model):
 
 
 class _Deviance:
-    """The deviance of log spreads over sigma: tau, root of kappa, rho and omega of every factor."""
+    """The deviance of log spreads over sigma: tau, root of kappa, rho and omega of every factor.
+
+    With `centre`, d slopes of the centre are the only factor.
+    """
 
     START = 0.01  # of sigma, where it is less
     FAINT = 0.03  # of sigma: a spread below is none if the deviance says the same
 
-    def __init__(self, loop, sizes, has_below):
+    def __init__(self, loop, sizes, has_below, centre=False):
         self.loop, self.sizes, self.has_below, self.sums = loop, sizes, has_below, {}
-        self.basis = None
+        self.basis, self.centre = None, centre
 
     def value(self, spreads, given=None):
         """Deviance and what it follows from, for spreads over sigma themselves.
@@ -195,11 +205,20 @@ class _Deviance:
         beta, sigma2 = self.basis @ free[:rank], rss / max(n - rank, 1.0)
         used = sigma2 if given is None else (given[1] / np.append(spreads, 1.0)[given[0]]) ** 2
         value = logdet + 2.0 * np.log(np.diag(root)).sum()
-        value += (n - rank) * math.log(used) + rss / used
+        value += (n - rank) * math.log(used) + rss / used + np.sum(self._off(spreads) ** 2)
         return value, (beta, free, sigma2, root, omega, used)
 
+    def _off(self, spreads):
+        """Standard deviations of their prior that spreads of slopes are from its middle."""
+        if not self.centre:
+            return np.zeros(len(spreads))
+        middle, width = SLOPE_RATIO
+        sizes = np.append(1.0, np.sqrt(self.sizes))  # of slopes that make up one of length one
+        return np.append(0.0, (np.log(spreads[1:] * sizes) - middle) / width)
+
     def _ask(self, spreads):
-        question = LikelihoodStep(np.append(spreads[:2], spreads[2] if self.has_below else 0.0))
+        ratios = np.append(spreads[:2], spreads[2] if self.has_below else 0.0)
+        question = LikelihoodStep(ratios, self.centre)
         key = tuple(question.ratios)
         if key not in self.sums:
             found = (yield question.query(self.loop.model, None))[question.kind]
@@ -235,7 +254,7 @@ class _Deviance:
             moved = spreads * np.where(np.arange(len(logs)) == k, 1.0 + _APART, 1.0)
             there, _, more = yield from self._ask(moved)
             out[k] += (there - logdet + 2.0 * np.vdot(weights, more - F)) / _APART
-        return out
+        return out + 2.0 * self._off(spreads) / SLOPE_RATIO[1]
 
     def minimise(self, logs, tol, given=None, inverse=None):
         """Quasi-Newton steps (BFGS). -> logarithms of spreads over sigma, inverse, deviance"""
@@ -318,6 +337,32 @@ def find_spreads(loop, first):
         loop.update_effects(f.factor, **of_levels)
     if loop.plan.has_summary and not first:
         loop.update(profiles=(yield from profiles.profiles(deviance, spreads, sigma)))
+
+
+def find_joint(loop):
+    """Spreads of largest posterior density and, given these, the centre.
+
+    -> deviance; infinite where rows have no noise, and the model is as before
+    """
+    model, d = loop.model, loop.d
+    sigma, deviance = model.row_spread, _Deviance(loop, [d], False, centre=True)
+    size = max(math.sqrt(np.mean(model.centre[1:] ** 2)), _START_OF_CENTRE)
+    start = np.array([model.middle_tau, math.sqrt(model.middle_kappa), size])
+    start = np.log(np.maximum(start / sigma, _Deviance.START))
+    logs, _, value = yield from deviance.minimise(start, _NEAR)
+    spreads = np.exp(logs) * (np.arange(3) + np.exp(logs) > _Deviance.FAINT)
+    _, found = yield from deviance.value(spreads)
+    if found is None or found[2] <= model.law.sigma[0] ** 2:
+        return math.inf
+    beta, free, sigma2, _, omega, _ = found
+    sigma, slopes = math.sqrt(sigma2), omega * free[1:]
+    sizes = {"kappa": spreads[1] ** 2 * sigma2, "sigma": sigma, "tau": spreads[0] * sigma}
+    loop.update(
+        centre=np.append(beta - model.origin @ slopes, slopes),
+        log_components=after(alone(2, 3)[:, 0], np.zeros(3)),
+        **sure_of(model, **sizes),
+    )
+    return value
 
 
 def sure_of(model, **sizes):

@@ -253,6 +253,25 @@ class TaskModels:
         to[1:, 0] = model.origin
         return row_products(score, to.T), np.matmul(np.matmul(to, info), to.T)
 
+    def evidence_apart(self, model):
+        """Log evidence about the centre without what a task itself adds to it, (m,).
+
+        With score s and information J of the task and the covariance C of the centre, the others
+        have the mode (C^-1 - J)^-1 s below that of all.
+        """
+        score, J = self.information(model, model.scales(model.log_kappa))
+        C = model.centre_doubt
+        moved = np.linalg.solve(np.eye(len(C)) - J @ C, score[..., None])[..., 0] @ C
+        found = []
+        for part in model.all_components():
+            level, slopes = self.around_part(model, part)
+            if part.name in ("mean", "larger"):
+                slopes = slopes - moved[:, 1:]
+            about = level - moved[:, 0] - row_dots(moved[:, 1:], model.origin), slopes
+            dec = self.decomposition(model, part.root)
+            found.append(part.log_weight + log_evidence(dec, *about, part.scales))
+        return log_sum(np.stack(found, axis=1))
+
     def squares_of_rows(self, model):
         """Sum of squares of residuals of a task about its own least squares, and their degrees of
         freedom; with a factor below tasks, a mean over its spreads.

@@ -229,6 +229,8 @@ class HierarchicalPlan(Plan):
         more = self.is_private, self.factor, self.across, self.below
         if course and pooled and self.first == "place" and not any(more):
             course.append("origin exact")
+            if "mean" in self.structures and self.relation is None:
+                course.append("joint exact")
         return shares_of(course)
 
     def mechanism(self):

@@ -481,6 +481,16 @@ class ExactStep(Exact):
 
 
 @dataclass
+class ExactEvidence(Exact):
+    """Log evidence of the rows of a task, about what the others say of the centre."""
+
+    kind = "exact evidence"
+
+    def answer(self, tasks, model):
+        return tasks.evidence_apart(model)[:, None]
+
+
+@dataclass
 class ExactOrigin(Exact):
     """Log evidence and scores of where levels and slopes are independent.
 
@@ -676,7 +686,7 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
     *(*BOUNDED, RelationStep, FactorStep, AcrossStep),
-    *(ExactStep, ExactOrigin, LevelSums, SlopeScores),
+    *(ExactStep, ExactEvidence, ExactOrigin, LevelSums, SlopeScores),
     *(Place, Zoom, Rates, Base),
 ]
 KINDS = {kind.kind: kind for kind in _EVERY}

@@ -16,7 +16,11 @@ from ..task.posterior import log_sum
 
 
 def posterior(tasks, model):
-    """`Posterior` of the models of some `TaskModels`, in units of the input."""
+    """`Posterior` of the models of some `TaskModels`, in units of the input.
+
+    Where the centre has the covariance C, and G is what the mean of a task takes of the centre,
+    G C G' is added to the covariance about a known centre (Harville, J. Am. Stat. Assoc. 72, 1977).
+    """
     found = []
     for part in model.all_components():
         of = tasks.decomposition(model, part.root), *tasks.around_part(model, part), part.scales
@@ -25,7 +29,7 @@ def posterior(tasks, model):
         found.append((part, part.log_weight + logs, np.c_[tuple(mean)], of, by_sigma))
     total = log_sum(np.stack([logs for _, logs, *_ in found], axis=1))
     m, d = tasks.near_mean.shape
-    mean, square = np.zeros((m, d + 1)), np.zeros((m, d + 1, d + 1))
+    mean, (square, taken) = np.zeros((m, d + 1)), np.zeros((2, m, d + 1, d + 1))
     for part, logs, moved, of, _ in found:
         share = np.exp(logs - total)[:, None]
         centre = np.zeros((m, d + 1))
@@ -33,8 +37,15 @@ def posterior(tasks, model):
         here = centre + moved
         mean += share * here
         between = centre[:, :, None] * here[:, None, :] + moved[:, :, None] * centre[:, None]
-        square += share[..., None] * (covariances(*of)[1] + between)
-    covariance = _of_models(tasks, square - mean[:, :, None] * mean[:, None, :])
+        _, own, kept = covariances(*of)
+        square += share[..., None] * (own + between)
+        to = np.eye(d + 1) * (part.name in ("mean", "larger"))
+        to[0] = np.append(1.0, model.origin)
+        taken += share[..., None] * (kept @ to)
+    square -= mean[:, :, None] * mean[:, None, :]
+    if model.centre_doubt is not None:
+        square += taken @ model.centre_doubt @ taken.transpose(0, 2, 1)
+    covariance = _of_models(tasks, square)
     by_sigma = np.stack([by_sigma for *_, by_sigma in found], axis=2)
     by_sigma = log_sum(by_sigma.reshape(-1, len(found))).reshape(m, -1)
     variance, dof = noise_of(by_sigma, found[0][0].scales.sigma)
@@ -72,6 +83,7 @@ class Distances:
             kappa *= 1.0 + np.sum((model.origin @ part.root) ** 2)
             variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
         self.weights = np.exp(priors.typical(model.log_tau, law.before_tau(model.tau)))
+        variance += 0.0 if model.centre_doubt is None else np.trace(model.centre_doubt)
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
 
     def quantile(self, coverage, doubt=0.0):

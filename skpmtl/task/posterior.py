@@ -439,12 +439,14 @@ def covariances(dec, level, slopes, scales):
         cov w = kappa S - kappa theta S X' V^-1 X S - g g' / v,
         var l = tau^2 - tau^4 / v,     cov(l, w) = -tau^2 g / v.
 
-    Of a task without rows, that of its prior.
+    Of a task without rows, that of its prior. What the mean takes of the centre is I - D J, for the
+    prior covariance D and the `information` J of a cell.
 
-    -> log evidence (m,), moments (m, 1 + d, 1 + d)
+    -> log evidence (m,), moments (m, 1 + d, 1 + d), mean of I - D J (m, 1 + d, 1 + d)
     """
     m, d = dec.x_mean.shape
     S, out, total = dec.shape, np.zeros((m, 1 + d, 1 + d)), np.zeros(m)
+    kept = np.tile(np.eye(1 + d), (m, 1, 1))
     for some, total[some], theta, known in _known(dec, level, slopes, scales):
         e, c = known[E], known[C]
         e2, f = e * e, known[S2] - c * known[S4_U]  # sigma^2 times the mean of tau^2 / u
@@ -458,9 +460,17 @@ def covariances(dec, level, slopes, scales):
             e * (known[ONE] - c * known[S2_U]),
             theta**2 * (e2 * known[S4_UU] - known[S4_U]),
             theta * e * known[S2_U],
+            known[ONE] - c * known[S2_U],
+            theta * known[S2_U],
+            theta * known[ONE],
         )
+        kept[some, 0, 0] -= sums[6].sum(axis=1)
         for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, 0, some.start, min(some.stop, m)):
             s = [part[tasks - some.start, :, None] for part in sums]
+            kept[tasks, 0, 1:] -= np.sum(s[6] * q, axis=1)
+            kept[tasks, 1:, 0] -= np.sum(s[7] * q, axis=1) @ S
+            rows = Z.transpose(0, 2, 1) @ (np.sum(s[8] * V, axis=1)[..., None] * Z)
+            kept[tasks, 1:, 1:] -= S @ (rows + q.transpose(0, 2, 1) @ (s[7] * q))
             b, w = q @ S, theta[:, None] * ((V * r[:, None]) @ Z) @ S
             out[tasks, 0, 1:] = np.sum(s[2] * b + s[3] * w, axis=1)
             out[tasks, 1:, 0] = out[tasks, 0, 1:]
@@ -476,7 +486,8 @@ def covariances(dec, level, slopes, scales):
         weight_of[0] @ scales.tau**2,
         weight_of[1] @ scales.kappa * S,
     )
-    return total, out
+    kept[none] = np.eye(1 + d)
+    return total, out, kept
 
 
 def _by_theta(dec, slopes, theta, given, first, last):

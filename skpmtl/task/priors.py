@@ -37,6 +37,11 @@ _OWN_RATES = 1.0  # spread of log rates where no place was found, about the task
 # Variance of effects of subgroups of rows over that of a row: from what ten classes of ten rows
 # barely show to effects that are four times a row's noise.
 RATIO = np.append(0.0, 4.0 ** np.arange(-3, 3))
+# Natural logarithm of the spread of slopes over that of a row, before any vote: middle, and width.
+SLOPE_RATIO = (
+    math.log(2.0) * (0.5 * _KAPPA_CENTRE * math.log2(10.0) - _SIGMA_CENTRE),
+    math.log(2.0) * math.hypot(0.5 * _KAPPA_WIDTH * math.log2(10.0), _SIGMA_WIDTH),
+)
 NEVER = -1e9  # log weight of what is known not to be
 WIDTH = 0.6  # of the priors that votes are on, in steps of their grid
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others

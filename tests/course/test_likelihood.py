@@ -11,6 +11,9 @@ from scipy.optimize import minimize
 
 from skpmtl import PrivateMTL
 from skpmtl.course.likelihood import sure_of
+from skpmtl.course.personal import TaskModels
+from skpmtl.tables.forms import read_training
+from skpmtl.task.priors import SLOPE_RATIO
 
 TABLES = Path(__file__).parents[1] / "mixed_models"
 
@@ -110,3 +113,44 @@ def test_a_factor_that_moves_nothing_has_no_spread_and_leaves_the_others():
     assert est.factors_["class"]["spread"] < 1e-6
     between = y.mean(axis=(1, 2)).var(ddof=1) - within / (3 * n)
     assert_allclose(est.level_spread_, np.sqrt(between), rtol=1e-3)
+
+
+def test_spreads_and_the_centre_together_are_those_of_a_normal():
+    """Few tasks with more columns than rows: the mode, written out, and the mean at it."""
+    rng, m, n, d = np.random.default_rng(0), 12, 6, 9
+    task, a = np.repeat(np.arange(m), n), rng.normal(size=d)
+    X, W = rng.normal(size=(m * n, d)), a + 0.7 * rng.normal(size=(m, d))
+    y = 40.0 + rng.normal(size=m)[task] + np.sum(X * W[task], axis=1) + rng.normal(size=m * n)
+    board = PrivateMTL("mean", epsilon=None).fit(X, y, task=task).billboard_
+    tasks = TaskModels(read_training(PrivateMTL(), X, y, task)[0])
+    tasks._place(board)
+    F = (X - board.column_centre) / tasks.scale[task]
+    F += (tasks.near_mean - tasks.rows[0][0].x_mean)[task]
+    v, same = (y - board.middle) / board.unit, task[:, None] == task
+    assert (tasks.unit == board.unit).all()
+
+    def covariance(logs):
+        sigma, tau, kappa, alpha = np.exp(2.0 * logs)
+        own = same * (tau + kappa / d * F @ F.T)
+        return sigma * np.eye(m * n) + own + alpha * F @ F.T
+
+    def deviance(logs):
+        V, off = covariance(logs), logs[2:] + [0.0, 0.5 * np.log(d)] - logs[0] - SLOPE_RATIO[0]
+        one, r = np.linalg.solve(V, np.c_[np.ones(m * n), v]).T
+        found = np.linalg.slogdet(V)[1] + np.log(one.sum()) + v @ r - (one @ v) ** 2 / one.sum()
+        return found + np.sum((off / SLOPE_RATIO[1]) ** 2)
+
+    logs = minimize(deviance, [-1.0, -1.0, -1.0, -1.0], tol=1e-6).x
+    found = [board.middle_sigma, board.middle_tau, np.sqrt(board.middle_kappa)]
+    assert_allclose(found, np.exp(logs[:3]), rtol=0.01)
+    V = covariance(logs)
+    one, r = np.linalg.solve(V, np.c_[np.ones(m * n), v]).T
+    slopes = np.exp(2.0 * logs[3]) * F.T @ (r - one * (one @ v) / one.sum())
+    assert_allclose(board.centre[1:], slopes, rtol=0.01, atol=0.003)
+    prior = np.diag(np.append(0.0, np.full(d, np.exp(-2.0 * logs[3]))))
+    G = np.c_[np.ones(m * n), F]
+    rest = V - np.exp(2.0 * logs[3]) * F @ F.T
+    doubt = np.linalg.inv(G.T @ np.linalg.solve(rest, G) + prior)
+    to = np.eye(d + 1)
+    to[0, 1:] = board.origin
+    assert_allclose(np.diag(to @ board.centre_doubt @ to.T), np.diag(doubt), rtol=0.3)

@@ -712,4 +712,4 @@ def test_a_task_of_which_all_is_larger_keeps_its_level(times):
         y += 0.7 * rng.normal(size=300)
         y[:3] = times * np.array([0.8, 1.25, 0.95])
         est = PrivateMTL(epsilon=None, tasks=range(100)).fit(X, y, task=task)
-        assert est.predict(X[:3], task=task[:3]).mean() > 0.75 * times
+        assert est.predict(X[:3], task=task[:3]).mean() > 0.7 * times

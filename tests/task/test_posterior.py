@@ -30,7 +30,8 @@ def tables(sizes=(1, 2, 4, 9), d=D, seed=0):
 
 
 def dense(X, y, c, a, L, kappa, sigma, tau):
-    """Mean and covariance of y, and of (l - c, w - a) given y, from the joint normal."""
+    """Mean and covariance of y, and of (l - c, w - a) given y, from the joint normal; and what
+    (l, w) given y takes of (c, a)."""
     n, d = X.shape
     F = np.c_[np.ones(n), X]
     P = np.zeros((d + 1, d + 1))
@@ -38,7 +39,7 @@ def dense(X, y, c, a, L, kappa, sigma, tau):
     C = F @ P @ F.T + sigma**2 * np.eye(n)
     mean = c + X @ a
     G = np.linalg.solve(C, F @ P).T
-    return mean, C, G @ (y - mean), P - G @ F @ P
+    return mean, C, G @ (y - mean), P - G @ F @ P, np.eye(d + 1) - G @ F
 
 
 def scales(seed=2, kappa=KAPPA, sigma=SIGMA, tau=TAU):
@@ -55,7 +56,7 @@ def problem():
     L, a = rng.normal(size=(D, 3)), rng.normal(size=D)
     dec, prior = Decomposition(TaskRows.of(X, y, offsets), L), scales()
     E = np.zeros((4, len(KAPPA), len(SIGMA), len(TAU)))
-    mean, square = np.zeros((*E.shape, D + 1)), np.zeros((*E.shape, D + 1, D + 1))
+    mean, (square, kept) = np.zeros((*E.shape, D + 1)), np.zeros((2, *E.shape, D + 1, D + 1))
     for t, i, j, k in np.ndindex(E.shape):
         rows = slice(offsets[t], offsets[t + 1])
         n = offsets[t + 1] - offsets[t]
@@ -65,7 +66,8 @@ def problem():
         E[t, i, j, k] += 0.5 * n * np.log(2 * np.pi) + 0.5 * np.log(n)
         E[t, i, j, k] += prior.log_kappa[i] + prior.log_sigma[j] + prior.log_tau[k]
         mean[t, i, j, k], square[t, i, j, k] = of[2], of[3] + np.outer(of[2], of[2])
-    return dec, a, prior, E, mean, square
+        kept[t, i, j, k] = of[4]
+    return dec, a, prior, E, mean, (square, kept)
 
 
 def test_evidence_is_the_dense_normal_density(problem):
@@ -87,10 +89,11 @@ def test_means_are_those_of_the_dense_normal(problem):
 
 
 def test_covariances_are_those_of_the_mixture(problem):
-    dec, a, prior, E, _, square = problem
+    dec, a, prior, E, _, both = problem
     P = np.exp(E - logsumexp(E, axis=(1, 2, 3))[:, None, None, None])
-    expected = np.einsum("tijk,tijkqr->tqr", P, square)
-    np.testing.assert_allclose(covariances(dec, 0.7, a, prior)[1], expected, rtol=1e-7, atol=1e-8)
+    for found, cells in zip(covariances(dec, 0.7, a, prior)[1:], both, strict=True):
+        expected = np.einsum("tijk,tijkqr->tqr", P, cells)
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
 
 
 def test_means_move_with_the_centre_at_fixed_weights():
