@@ -96,6 +96,15 @@ def dot(a, i, p, j, q, n):
     return total
 
 
+def pooled(a, i, heads, b):
+    """a[i] <- sums over all with the same one of the 16 in heads[b], which is one of them."""
+    for t in range(WIDE):
+        if heads[b, t] != t:
+            a[i, heads[b, t]] += a[i, t]
+    a[i] = a[i, heads[b]]
+    return a[i]
+
+
 def wide(x):
     """16 times the number x."""
     return np.full(WIDE, float(x))
@@ -416,6 +425,11 @@ def _dot_typed(args):
     return known and signature(_wide, *known, *[types.intp] * 4)
 
 
+def _pooled_typed(args):
+    known = len(args) == 4 and (_lined(args[:2]), _element(args[2:] + (args[3],), ()))
+    return signature(_wide, *known[0], args[2], types.intp) if known and all(known) else None
+
+
 def _row_typed(args):
     known = _lined(args)
     return known and signature(_wide, *known)
@@ -424,6 +438,7 @@ def _row_typed(args):
 _typed(row, _row_typed)
 _typed(set_row, _set_row_typed)
 _typed(dot, _dot_typed)
+_typed(pooled, _pooled_typed)
 _typed(wide, lambda args: signature(_wide, types.float64))
 _FIRST = (ir.IntType(64)(0),)
 
@@ -465,6 +480,31 @@ def _dot_of(builder, x, p, y, q, n):
     found.add_incoming(nothing, before)
     found.add_incoming(more, loop)
     return found
+
+
+@lower_builtin(pooled, types.Array, types.intp, types.Array, types.intp)
+def _pooled(context, builder, sig, args):
+    (rows, _, heads, _), (a, i, of, b) = sig.args, args
+    x = builder.bitcast(
+        _address(context, builder, rows, a, (i,), number=_WIDE), _NUMBER.as_pointer()
+    )
+    return _shared(
+        builder, "pooled", _pool, x, _address(context, builder, heads, of, (b, b.type(0)))
+    )
+
+
+def _pool(builder, x, heads):
+    whole, out = ir.IntType(64), ir.Constant(_WIDE, ir.Undefined)
+    to = [_fetch(builder, _step(builder, heads, whole, whole(t)), whole) for t in range(WIDE)]
+    places = [_step(builder, x, _NUMBER, t) for t in to]
+    for t, place in enumerate(places):
+        own = _fetch(builder, _step(builder, x, _NUMBER, whole(t)), _NUMBER)
+        own = builder.select(builder.icmp_signed("!=", to[t], whole(t)), own, _NUMBER(0.0))
+        builder.store(builder.fadd(_fetch(builder, place, _NUMBER), own), place)
+    for t, place in enumerate(places):
+        out = builder.insert_element(out, _fetch(builder, place, _NUMBER), _PLACE(t))
+    builder.store(out, builder.bitcast(x, _WIDE.as_pointer()), align=8)
+    return out
 
 
 def _shared(builder, name, lowered, *args):

@@ -210,8 +210,9 @@ class Lanes:
 
     @property
     def heads(self):
-        """First lanes within blocks (blocks, LANES)."""
-        return self.head % LANES
+        """First lanes within blocks (blocks, LANES); (blocks, 0) where no task has several."""
+        heads = self.head % LANES
+        return heads if (heads != np.arange(LANES)).any() else heads[:, :0]
 
     def of_rows(self, x):
         """Numbers of rows (R, ...) -> (blocks, ..., n, LANES), zeros where there are none."""

@@ -38,7 +38,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._runtime.jit import inner, njit
-from .._runtime.registers import chosen, dot, exp, larger, log, row, set_row, smaller, sqrt, wide
+from .._runtime.registers import (
+    chosen,
+    dot,
+    exp,
+    larger,
+    log,
+    pooled,
+    row,
+    set_row,
+    smaller,
+    sqrt,
+    wide,
+)
 from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
 from .nested import Subgroups
@@ -197,7 +209,7 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     # From `TARGET` to `THERE`.
     shared = [np.repeat(x[:, None], C, axis=1) for x in (weight, np.ones(len(weight)))]
     given = np.stack([targets, shared[0], about, begin, shared[1]], axis=2)
-    nested, several_lanes = len(chunk.subgroups) > 0 or None, np.diff(rows.offsets).max() > ROWS
+    nested = len(chunk.subgroups) > 0 or None
     kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None, nested
     for lanes in chunk.blocks():
         blocks, n, k, T = len(lanes.task), lanes.n, lanes.k, weights.shape[-1]
@@ -212,13 +224,14 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         part["A"][:] = lanes.of_columns(chunk.A)
         part["given"][:] = lanes.of_rows(given)
         part["of_tasks"][:, :4] = lanes.of_tasks(of_tasks)
-        part["of_tasks"][:, 4] = 1.0 - part["of_tasks"][:, 1].min(axis=1, keepdims=True)
+        part["of_tasks"][:, 4] = (part["of_tasks"][:, 1] == 0.0).any(axis=1, keepdims=True)
         part["squares"][:] = lanes.of_tasks(squares[:, :k, :k])
         if nested:
             part["nested"][:] = lanes.of_tasks(of_subgroups[:, :k])
         sizes = blocks, C, n, k, first, each, places[-1] - places[5]
-        heads = lanes.heads if several_lanes else None
-        _posterior(*kind, Z, heads, sizes, work, places, grids, weights.ravel(), ratio, tol, asked)
+        _posterior(
+            *kind, Z, lanes.heads, sizes, work, places, grids, weights.ravel(), ratio, tol, asked
+        )
         for name, into in out.items():
             lanes.put(part[name], into)
     return tuple(out.values())
@@ -272,14 +285,9 @@ def _laid_out(shapes):
 @inner
 def _pool(Z, first, last, heads, b):
     """Sums over the lanes of every task, in all of them, of these rows."""
-    if heads is None:
-        return
-    for i in range(first, last):
-        for t in range(heads.shape[1]):
-            if heads[b, t] != t:
-                Z[i, heads[b, t]] += Z[i, t]
-        for t in range(heads.shape[1]):
-            Z[i, t] = Z[i, heads[b, t]]
+    if heads.shape[1] > 0:
+        for i in range(first, last):
+            pooled(Z, i, heads, b)
 
 
 @inner
