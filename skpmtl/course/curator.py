@@ -64,7 +64,8 @@ LOST = 5.0
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 # Of where levels and slopes are independent: log evidence or weight that moves no prediction.
 LEAST_GAIN = 0.05
-MOST_PRODUCTS = 1 << 24  # n_tasks (d + 1)^3 of restricted likelihoods: a tenth of the time of a fit
+# n_tasks (d + 1)^3 of restricted likelihoods, which take .15 of the time of a fit, .4 at most.
+MOST_PRODUCTS = 1 << 24
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
