@@ -1,83 +1,17 @@
-"""Value, gradient and Hessian products of all tasks' losses at models of their own.
+"""Products with Hessians of the losses of all tasks, and with matrices of their rows.
 
-Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``loss`` as in
-`skpmtl._kernels.losses`.
+Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
-from .losses import (
-    LOGISTIC,
-    MULTINOMIAL,
-    POISSON,
-    SQUARED,
-    logistic_loss,
-    other_class,
-    poisson_loss,
-    softmax,
-)
 
 
 @njit
-def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights, given):
-    """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
-
-    `weights` of the rows multiply their losses, and `given` (n_rows, n_outputs) are added to the
-    scores of log-losses. P[p] holds the class probabilities of row p: of
-    the second class for the logistic loss; of counts their mean.
-    """
-    C, d = W.shape[1], W.shape[2] - 1
-    z = np.empty((1, C))
-    value = 0.0
-    for k in range(W.shape[0]):
-        for c in range(C):
-            for j in range(d + 1):
-                gradient[k, c, j] = 0.0
-        total = 0.0
-        for p in range(offsets[k], offsets[k + 1]):
-            x = X[rows[p]] if shared else X[p]
-            w = weights[p]
-            for c in range(C):
-                s = W[k, c, d]
-                for j in range(d):
-                    s += x[j] * W[k, c, j]
-                z[0, c] = s
-            if given.shape[0] > 0:
-                for c in range(C):
-                    z[0, c] += given[p, c]
-            if loss == SQUARED:
-                z[0, 0] -= y[p]
-                total += w * (0.5 * z[0, 0] * z[0, 0])
-            elif loss == LOGISTIC:
-                t = y[p] * z[0, 0]
-                total += w * logistic_loss(t)
-                P[p, 0] = other_class(-z[0, 0])
-                z[0, 0] = -y[p] * other_class(t)
-            elif loss == POISSON:
-                P[p, 0] = np.exp(z[0, 0])
-                total += w * poisson_loss(y[p], P[p, 0], z[0, 0])
-                z[0, 0] = P[p, 0] - y[p]
-            else:
-                label = int(y[p])
-                own = z[0, label]
-                top, mass = softmax(z, 0, P, p)
-                total += w * (np.log(mass) - (own - top))
-                for c in range(C):
-                    z[0, c] = P[p, c]
-                z[0, label] -= 1.0
-            for c in range(C):
-                a = scale[k] * w * z[0, c]
-                for j in range(d):
-                    gradient[k, c, j] += a * x[j]
-                gradient[k, c, d] += a
-        value += scale[k] * total
-    return value
-
-
-@njit
-def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
-    """out = Hessian of the losses times U, at the P of `loss_gradient`."""
+def hessian_product(X, rows, shared, offsets, scale, P, U, out, weights):
+    """out = Hessian of the losses times U; P has the curvature of every row in its score, or the
+    probabilities of several classes."""
     C, d = U.shape[1], U.shape[2] - 1
     z = np.empty(C)
     for k in range(U.shape[0]):
@@ -93,15 +27,10 @@ def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
                     s += x[j] * U[k, c, j]
                 z[c] = s
                 middle += P[p, c] * s
-            if loss == LOGISTIC:
-                z[0] *= P[p, 0] * (1.0 - P[p, 0])
-            elif loss == POISSON:
-                z[0] *= P[p, 0]
-            elif loss == MULTINOMIAL:
-                for c in range(C):
-                    z[c] = P[p, c] * (z[c] - middle)
+            if C == 1:
+                middle = 0.0
             for c in range(C):
-                a = scale[k] * w * z[c]
+                a = scale[k] * w * P[p, c] * (z[c] - middle)
                 for j in range(d):
                     out[k, c, j] += a * x[j]
                 out[k, c, d] += a

@@ -14,20 +14,15 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from .._kernels.grams import build_row_grams, invert_row_grams
-from .._kernels.losses import NUMBER
-from .._kernels.newton import (
-    hessian_product,
-    loss_gradient,
-    row_arrow,
-    row_gram_rows,
-    scale_row_grams,
-)
+from .._kernels.newton import hessian_product, row_arrow, row_gram_rows, scale_row_grams
+from .._kernels.passes import combine, scores
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
-from ..tables.datafits import levels_of, with_events
+from ..tables.datafits import DATAFITS, LOGISTIC, levels_of, with_events
 from .centred import CentredTasks
 from .grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
 from .losses import SquaredLoss
+from .ridge import Multinomial, OfOne
 
 _FAR = 1e3  # unit of the features from which on they are scaled, for which rows are copied
 _DIRECT = 600  # features up to which tasks are factorised
@@ -181,9 +176,13 @@ class State:
         self.strengths = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         self.rows = table.stored
         y = with_events(table).y if problem.loss == "poisson" else table.y
-        self._y, self.counts, self._kind = y, table.counts, NUMBER[problem.loss]
+        self._y, self.counts = y, table.counts
+        datafit = {**DATAFITS, "logistic": LOGISTIC}.get(problem.loss)
+        self.loss = Multinomial() if datafit is None else OfOne(datafit)
         self.held = centred.held if problem.fit_intercept else None
+        # Probabilities of several classes, or curvatures of rows; and scratch.
         self.P = np.empty((table.n_rows, problem.n_outputs))
+        self._z = np.empty((problem.n_outputs, table.n_rows))
         self.gradient = None
         width = table.n_features + 1
         self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
@@ -217,6 +216,25 @@ class State:
             value += float(np.vdot(out[:, :, -1], b))
         return 0.5 * value, out
 
+    def _scores(self, U, first, last):
+        """Of the rows of some tasks at the models U, (n, n_outputs)."""
+        ends, part = self.centred.table.offsets[first : last + 1], slice(first, last)
+        for c, out in enumerate(self._z):
+            scores(*self.rows, ends, np.ascontiguousarray(U[part, c, :-1]), out)
+        levels = np.repeat(U[part, :, -1], np.diff(ends), axis=0)
+        return self._z[:, slice(*ends[[0, -1]])].T + levels
+
+    def _gather(self, D, first, last, out):
+        """Derivatives by the models of some tasks, from those D (n, n_outputs) by their scores."""
+        ends, part = self.centred.table.offsets[first : last + 1], slice(first, last)
+        rows, scale = slice(*ends[[0, -1]]), self.centred.scale[part]
+        self._z[:, rows] = self.counts[rows] * D.T
+        G = np.empty((last - first, out.shape[2] - 1))
+        for c, r in enumerate(self._z):
+            combine(*self.rows, ends, r, scale, G)
+            out[part, c, :-1] = G
+            out[part, c, -1] = scale * np.add.reduceat(r[rows], ends[:-1] - ends[0])
+
     def value(self, Wb):
         """Objective; leaves the gradient and what Hessian products need."""
         self.gradient = None
@@ -225,19 +243,14 @@ class State:
         shared = self._shared(Wb[:, :, :-1])
 
         def block(first, last):
-            part = slice(first, last)
-            value = loss_gradient(
-                *self.rows,
-                offsets[first : last + 1],
-                self._y,
-                self._kind,
-                scale[part],
-                Wb[part],
-                self.P,
-                gradient[part],
-                self.counts,
-                table.given,
-            )
+            part, rows = slice(first, last), slice(offsets[first], offsets[last])
+            z = self._scores(Wb, first, last)
+            z = z if table.base is None else z + table.base[rows]
+            with np.errstate(all="ignore"):
+                losses = self.counts[rows] * self.loss.values(self._y[rows], z)
+                slopes, self.P[rows] = self.loss.exact(self._y[rows], z)
+            value = scale[part] @ np.add.reduceat(losses, offsets[part] - offsets[first])
+            self._gather(slopes, first, last, gradient)
             penalty, slope = self._penalty(Wb, shared, part)
             gradient[part] += slope
             self._fix(gradient[part])
@@ -257,16 +270,8 @@ class State:
         def block(first, last):
             part = slice(first, last)
             if self._sparse is None:
-                hessian_product(
-                    *self.rows,
-                    offsets[first : last + 1],
-                    self._kind,
-                    scale[part],
-                    self.P,
-                    U[part],
-                    out[part],
-                    self.counts,
-                )
+                of = offsets[first : last + 1], scale[part], self.P, U[part], out[part]
+                hessian_product(*self.rows, *of, self.counts)
             out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
 
@@ -277,13 +282,10 @@ class State:
         return _sparse_blocks(self.centred.table)
 
     def _sparse_product(self, U, out):
-        """`hessian_product` of all tasks, by their nonzero entries."""
-        table, loss, P = self.centred.table, self.centred.problem.loss, self.P
+        """`product` of all tasks without penalties, by their nonzero entries."""
+        table = self.centred.table
         z = self._sparse @ U.transpose(0, 2, 1).reshape(-1, U.shape[1])
-        if loss == "multinomial":
-            z -= np.einsum("pc,pc->p", P, z)[:, None]
-        if loss != "squared":
-            z *= P * (1.0 - P) if loss == "logistic" else P
+        z = self.P * (z if z.shape[1] == 1 else z - np.einsum("pc,pc->p", self.P, z)[:, None])
         z *= (np.repeat(self.centred.scale, table.sizes) * self.counts)[:, None]
         flat = self._sparse.T @ z
         out[:] = flat.reshape(len(U), -1, U.shape[1]).transpose(0, 2, 1)
@@ -313,14 +315,7 @@ class Arrow:
     def _weights(self, rows):
         """Roots of the curvatures of the loss, (n_rows, groups)."""
         P = self.state.P[rows]
-        loss = self.state.centred.problem.loss
-        if loss == "squared":
-            weights = np.ones_like(P)
-        elif loss == "poisson":
-            weights = P.copy()
-        else:
-            weights = P * (1.0 - P)
-        weights *= self.state.counts[rows, None]
+        weights = self.state.counts[rows, None] * (P if P.shape[1] == 1 else P * (1.0 - P))
         return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
 
     def _build(self, m, d):

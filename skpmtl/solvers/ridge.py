@@ -18,7 +18,6 @@ time: a model does not depend on which other tasks there are.
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 
 from .._runtime.threads import run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, levels_of, with_events
@@ -84,6 +83,7 @@ class RidgeModels:
         self.table = with_events(table) if table.loss == "poisson" else table
         self.strength, self.fit_intercept = np.asarray(strength, dtype=float), fit_intercept
         self.held = np.zeros(table.n_tasks) if held is None else held
+        self.datafit = POISSON if table.loss == "poisson" else LOGISTIC  # of one score
         d = table.n_features
         self._mean = np.zeros((table.n_tasks, d))
         self._blocks = equal_tasks(table, max(d, int(table.sizes.max(initial=1))))
@@ -167,7 +167,7 @@ class RidgeModels:
             rows = np.concatenate([A, np.ones((*A.shape[:2], 1))], axis=2)
         else:
             rows = A
-        loss = _Multinomial() if self.n_outputs > 1 else _OfOne(self.table.loss)
+        loss = Multinomial() if self.n_outputs > 1 else OfOne(self.datafit)
         _newton(loss, rows, y[places], u, scores[places], pull, theta, tol)
         self._known[number] = (A, back, theta) if n <= d else (None, None, theta)
         D = theta[..., :r] if back is None else theta[..., :r] @ back @ X
@@ -194,11 +194,11 @@ def _coordinates(X):
     return U * root[:, None], (U / np.where(some, root, 1.0)[:, None]).transpose(0, 2, 1)
 
 
-class _OfOne:
+class OfOne:
     """A loss of one score for each row."""
 
-    def __init__(self, name):
-        self.datafit = POISSON if name == "poisson" else LOGISTIC
+    def __init__(self, datafit):
+        self.datafit = datafit
 
     def values(self, y, score):
         return self.datafit.value(y, score[..., 0])
@@ -208,18 +208,28 @@ class _OfOne:
         weight, step = self.datafit.working(y, score[..., 0])
         return (-weight * step)[..., None], weight[..., None]
 
+    def exact(self, y, score):
+        """First and second derivatives, (..., 1)."""
+        return (part[..., None] for part in self.datafit.derivatives(y, score[..., 0]))
 
-class _Multinomial:
+
+class Multinomial:
     """The loss of the scores of all classes; y has the numbers of the classes."""
 
     def values(self, y, score):
+        top = score.max(axis=-1)
         own = np.take_along_axis(score, y[..., None].astype(np.int64), axis=-1)[..., 0]
-        return logsumexp(score, axis=-1) - own
+        return np.log(np.exp(score - top[..., None]).sum(axis=-1)) - (own - top)
 
     def slopes(self, y, score):
-        p = softmax(score, axis=-1)
-        curvature = np.maximum(_ALL_CLASSES * p * (1.0 - p), _LEAST)
-        return p - (y[..., None] == np.arange(p.shape[-1])), curvature
+        slope, p = self.exact(y, score)
+        return slope, np.maximum(_ALL_CLASSES * p * (1.0 - p), _LEAST)
+
+    def exact(self, y, score):
+        """First derivatives, and probabilities."""
+        p = np.exp(score - score.max(axis=-1, keepdims=True))
+        p /= p.sum(axis=-1, keepdims=True)
+        return p - (y[..., None] == np.arange(p.shape[-1])), p
 
 
 def _newton(loss, rows, y, u, base, pull, theta, tol):

@@ -1,12 +1,13 @@
 """Losses of real targets and of two classes: what is asked of one more.
 
 The loss of a row is minus its log-likelihood at the score s = x'w + b, up to a constant. Solvers
-of all tasks have their own loops (`skpmtl._kernels.losses`, `skpmtl.solvers.losses`).
+of all tasks have their own loops (`skpmtl._kernels.passes`, `skpmtl.solvers.losses`).
 """
 
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import expit
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 from .table import FAR, floats
@@ -115,8 +116,9 @@ class Logistic(Datafit):
 
     def derivatives(self, y, score):
         side, share = sides(y)
-        p = 1.0 / (1.0 + np.exp(-np.clip(side * score, -30.0, 30.0)))
-        return -side * (1.0 - p - share), p * (1.0 - p)
+        t = side * score
+        other = expit(-t)
+        return -side * (other - share), other * expit(t)
 
 
 class Poisson(Datafit):
