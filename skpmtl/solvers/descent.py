@@ -83,7 +83,7 @@ class RowSet(WorkingSet):
 
 
 class MatrixSet(WorkingSet):
-    """From matrices G (s, s, m) and g (s, m) of the loss; the state is minus the gradient."""
+    """From matrices G (s, s, m or 1) and g (s, m) of the loss; the state is minus the gradient."""
 
     def __init__(self, loss, alpha):
         super().__init__(loss, alpha)
@@ -94,7 +94,8 @@ class MatrixSet(WorkingSet):
         part = self.columns
         self.G = self.loss.matrices(part)
         self.g = np.ascontiguousarray(self.loss.g[:, part].T)
-        self.h = np.ascontiguousarray(np.einsum("jjk->jk", self.G))
+        h = np.einsum("jjk->jk", self.G)
+        self.h = np.ascontiguousarray(np.broadcast_to(h, self.g.shape))
 
     def at(self, W):
         return self.g - np.einsum("jik,ik->jk", self.G, W) - self.ridge * W

@@ -535,7 +535,7 @@ class GramLoss(SquaredLoss):
         return part
 
     def matrices(self, columns):
-        """Those of some columns, (s, s, m)."""
+        """Those of some columns, (s, s, m), or (s, s, 1) where they are the same."""
         return np.ascontiguousarray(self.G[:, columns[:, None], columns].transpose(1, 2, 0))
 
     def working_set(self, alpha):
@@ -641,12 +641,10 @@ class SharedGramLoss(SquaredLoss):
 
     def matrices(self, columns):
         X = self._X[:, columns]
-        return np.repeat(((X.T @ X) * self.scale[0])[:, :, None], self.shape[0], axis=2)
+        return ((X.T @ X) * self.scale[0])[:, :, None]
 
     def working_set(self, alpha):
-        m, d = self.shape  # matrices that are little, or no more than targets
-        small = m * d * d <= max(SMALL, self.y.size)
-        return MatrixSet(self, alpha) if small else super().working_set(alpha)
+        return MatrixSet(self, alpha)
 
     def _resolvent(self, share):
         mean = float(np.trace(self.G)) / len(self.G)
