@@ -522,8 +522,8 @@ class Loop:
         self.follow(kept)
         path = queries.separate([self.part(self.zero), self.part()])
         # Without it half of the tables of which slopes have no mean take steps in place of moments:
-        # 1.15 of the errors of `MPMTLLowRank` on 2,000 x 5 x 50 at 3, and 1.035 with it (ten
-        # draws). 22 random tables of many tasks were 1.0001, the worst 1.003.
+        # 1.15 of the errors of `MPMTLLowRank` on 2,000 x 5 x 50 at 3 (ten draws), and 1.03 with it
+        # (twenty). 22 random tables of many tasks were 1.0001, the worst 1.003.
         by_chance = np.array([0.0, 0.5 * self.n_slopes if self.plan.is_private else self.doubt])
         log_weights, *_ = yield from self.vote("centre", path, share, by_chance=by_chance)
         self.follow(math.exp(log_weights[1]))
