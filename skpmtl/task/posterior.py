@@ -388,17 +388,12 @@ def moved(dec, known, level, slopes):
 
 def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
-    out = near[:, None] * dec.x0
-    centre, starts = np.broadcast_to(centre, out.shape), dec.rows.starts
-    for first in range(0, len(out), _BLOCK):
-        own, at = slice(first, first + _BLOCK), starts[first : first + _BLOCK + 1]
-        rows, sizes = slice(at[0], at[-1]), np.diff(at)
-        X, V = dec.X[rows], 1.0 / (1.0 + theta * dec.values[rows, None])
-        a, of_r, of_h = (np.repeat(x[own], sizes, axis=0) for x in (centre, *weights))
-        r = row_dots(of_r, V) * (dec.y[rows] - row_dots(X, a)) - row_dots(of_h, V) * dec.h[rows]
-        some = np.flatnonzero(sizes)
-        if len(some):
-            out[first + some] += np.add.reduceat(r[:, None] * X, at[some] - at[0])
+    out = np.zeros(dec.x_mean.shape)
+    centre = np.array(np.broadcast_to(centre, out.shape), dtype=float, order="C")
+    known = dec.rows.starts, dec.X, dec.y, dec.h, dec.values
+    _slopes(*known, centre, theta, weights, np.empty((3, len(theta))), out)
+    out += np.multiply(near[:, None], dec.x0, out=centre)
+    del centre  # of a million tasks
     return row_products(out, dec.shape)
 
 
@@ -654,3 +649,24 @@ def _over_cells(
                     set_row(out, b, t, top + log(larger(row(out, b, t), 1e-300)))
             else:
                 set_row(out, b, g, top + log(total))
+
+
+@njit
+def _slopes(starts, X, y, h, values, centre, theta, by_theta, by_kept, out):
+    """X' V^-1 of residuals and of h with their weights by theta, of every task."""
+    kept, of_r, of_h, d = by_kept[0], by_kept[1], by_kept[2], X.shape[1]
+    for t in range(len(out)):
+        n_kept = 0
+        for j in range(len(theta)):
+            if by_theta[0, t, j] != 0.0:
+                kept[n_kept] = theta[j]
+                of_r[n_kept], of_h[n_kept] = by_theta[0, t, j], by_theta[1, t, j]
+                n_kept += 1
+        for i in range(starts[t], starts[t + 1]):
+            r, s = y[i], 0.0
+            for j in range(d):
+                r -= X[i, j] * centre[t, j]
+            for j in range(n_kept):
+                s += (of_r[j] * r - of_h[j] * h[i]) / (1.0 + kept[j] * values[i])
+            for j in range(d):
+                out[t, j] += s * X[i, j]
