@@ -83,6 +83,9 @@ class HierarchicalBillboard(OfModels):
     loss: str = "squared"
     # 0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
     n_classes: int = 0
+    # Whether levels of classes are those of mean probabilities, which were released; otherwise they
+    # are the means of levels
+    of_means: bool = False
     # Public covariates of tasks: task k lies about the centre and v_k `related`, for its public row
     # v_k
     relation: Relation | None = None

@@ -33,9 +33,9 @@ from ..task.priors import (
 from . import equal, errors, factors, groups, likelihood, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
-from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom
+from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom, shares_of_classes
 from .personal import ALL, LEVELS
-from .plan import EQUAL, ERRORS, PLACE_ALL, UNIT
+from .plan import BASE_LOOKS, EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
 from .shapes import needed_gain, path_of_shapes, read_centres, read_scales, softened
 
@@ -61,6 +61,10 @@ OPEN, SURELY = 12.0, 3.0
 # ten draws: .98, the worst 1.26, for 9.3 and 75. With none open 30 fresh tables of few tasks were
 # 1.005 and 1.06 times as bad at 1 and 3, the worst 3.6.
 LOST = 5.0
+# Answers about shares of classes are cut at so many times what a rare class may be, or where their
+# noise is this part of it.
+RARE, RARE_DOUBT = 3.0, 0.05
+LEVEL_WORTH = 0.1  # part of the log-loss that is worth all of mu^2
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 # Of where levels and slopes are independent: log evidence or weight that moves no prediction.
 LEAST_GAIN = 0.05
@@ -102,6 +106,7 @@ class Loop:
         public = {"target_range": target_range, "init": plan.public_init}
         public["fit_intercept"] = plan.fit_intercept
         public |= {"loss": plan.loss, "n_classes": plan.n_classes}
+        public["of_means"] = plan.is_private and plan.n_classes > 0
         if plan.n_classes and plan.fit_intercept:  # scores of classes have a public place
             public |= {"middle": 0.0, "width": LOGITS}
         self.shape = centre_shape(d, plan.n_classes)
@@ -122,7 +127,7 @@ class Loop:
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
-        self.steps = self.drift = self.doubt = self.reach = self.level_noise = self.base_noise = 0
+        self.steps = self.drift = self.doubt = self.reach = self.level_noise = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related, self.slopes_are_equal, self.events = False, False, 1.0
 
@@ -278,13 +283,28 @@ class Loop:
 
     def find_base(self):
         """Levels of classes, from the mean of their shares."""
-        share = self.plan.share_of_place()
-        found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
-        n, levels, error = read_base(found, noise, self.model.n_tasks)
-        self.base_noise = error**2 * self.plan.is_private
+        C, private, n, known = self.plan.n_classes, self.plan.is_private, None, None
+        share, question = self.plan.share_of_place(), queries.Base(C, 0)
+        for part in BASE_LOOKS:
+            found, noise = yield from self.ask(question, part * share)
+            n, known = read_base(found, noise, question, self.model.n_tasks, n, known)
+            shares, doubts, error = shares_of_classes(known)
+            # What doubt adds to the log-loss, of which more is not worth its budget.
+            excess = 0.5 * np.sum(doubts**2 / shares) / -(shares @ np.log(shares))
+            if not private or share < 1.0 and excess < LEVEL_WORTH * part * share:
+                break
+            # Cut as low as a rare class allows, where noise would matter.
+            largest = int(shares.argmax())
+            rare, may_be = (np.delete(x, largest).max() for x in (shares, shares + doubts))
+            most = max(RARE * may_be, RARE_DOUBT * rare * n / noise)
+            question = queries.Base(C, largest, float(min(most, 1.0)))
+        self.update(n_present=n)
+        self.level_noise = error**2 * private
+        levels = np.log(shares)
+        levels = levels[1] - levels[0] if C == 2 else levels - levels.mean()
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
-        self.update(n_present=n, centre=centre)
+        self.update(centre=centre)
 
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""
@@ -397,7 +417,7 @@ class Loop:
         if self.plan.is_private:
             if self.slopes_are_equal:
                 yield from self.score_steps(share)
-            elif with_slopes or self.model.has_place:
+            elif with_slopes or self.model.has_place and not self.plan.n_classes:
                 yield from self.bounded_steps(share, with_slopes)
             if self.pools_levels and self.model.has_place:
                 self.update(log_tau=self.above_noise(self.model.log_tau))
@@ -417,21 +437,23 @@ class Loop:
 
     def bounded_steps(self, share, with_slopes):
         bounds = self.lengths(share, self.n_slopes * with_slopes)
+        # Classes have their level from their shares: steps that are cut would end at a median.
+        unit = self.level_unit * (not self.plan.n_classes)
         self.reach += LEVEL_PART * bounds.sum() if with_slopes else bounds.sum()
         for k, bound in enumerate(bounds):
             if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
                 near = self.model.centre
-            question = queries.CentreStep(near, bound, self.level_unit, with_slopes)
+            question = queries.CentreStep(near, bound, unit, with_slopes)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = np.zeros(self.shape)
             moved[..., : moved.shape[-1] if with_slopes else 1] = (
                 found.reshape(*self.shape[:-1], -1) / self.model.n_present
             )
-            moved[..., 0] *= self.level_unit
+            moved[..., 0] *= unit
             moved = self.of_free(moved)
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
-            self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2
+            self.level_noise += (noise / self.model.n_present * unit) ** 2
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
 
@@ -527,6 +549,11 @@ class Loop:
         by_chance = np.array([0.0, 0.5 * self.n_slopes if self.plan.is_private else self.doubt])
         log_weights, *_ = yield from self.vote("centre", path, share, by_chance=by_chance)
         self.follow(math.exp(log_weights[1]))
+        if self.plan.n_classes and self.plan.is_private:
+            # Their level is that of the mean probability of all rows, which slopes spread.
+            along = np.sum(self.model.centre[..., 1:] ** 2, axis=-1, keepdims=True)
+            level = self.model.centre[..., :1] * np.sqrt(1.0 + 0.125 * np.pi * along)
+            self.update(centre=np.concatenate([level, self.model.centre[..., 1:]], axis=-1))
         self.pooled = log_weights[1] > log_weights[0]
 
     def follow(self, part):
@@ -898,7 +925,7 @@ def release_model(loop, source):
     plan = loop.plan
     yield from loop.run()
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
-    drift = np.sqrt([loop.level_noise + loop.base_noise, loop.drift])
+    drift = np.sqrt([loop.level_noise, loop.drift])
     board = replace(loop.model, centre_noise=drift, releases=loop.releases)
     notes = {**report.notes, **findings(board, plan.n_groups != 0, plan.is_private)}
     return replace(board, report=replace(report, notes=notes))

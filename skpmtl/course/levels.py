@@ -7,11 +7,11 @@ import math
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from ..task.posterior import log_sum
 from ..task.priors import log_sum_of
-from .queries import BINS, OCTAVE, SIGN, Zoom
+from .queries import BINS, COUNTED, OCTAVE, SIGN, Zoom
 
 _SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse than none
 # Octaves about the likeliest size of levels, or unit, that a place is sure to be in. Without it the
@@ -34,9 +34,9 @@ FINER = 32  # bins of a zoom
 # Of the tasks, in a narrower window: rounded levels are in several places. Errors on such a table
 # (seed 9454, six draws) over the best reference: 1.11 and 1.09 at 3 and 10, without it 1.59, 1.36.
 LEAST_PART = 0.5
-LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # half-width of their window, and prior, of levels of classes
+LOGITS = 7.0  # half-width of the window of levels of classes
 _MOST_WITH_EVENTS = 0.95  # part of the tasks, beyond which it does not tell how many these are
-_SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
+_SHARE_DOUBT = 0.001  # least error of a mean share, as a guess of the level of scores
 
 
 _OCTAVES = Zoom(0.0, float(OCTAVE), 1.0)  # of rates, in logarithms to the base 2
@@ -188,29 +188,47 @@ def read_rates(found, noise, m):
     return n_present, events, window
 
 
-def read_base(found, noise, m):
-    """From the cells of `queries.Base` to what they say.
+def read_base(found, noise, question, m, n=None, known=None):
+    """From the numbers of `queries.Base` to what they say.
 
-    -> tasks with rows, never above m; scores of the mean shares, of two classes one: posterior
-    means of their log-odds given the noise; standard deviation of one of these
+    Of later questions, with what is `known`: tasks with rows, and shares of the classes in a task
+    with their precisions (2, C), as measured so far.
+    -> tasks with rows, never above m, and `known` after this answer
     """
-    C = len(found)
-    n_present = _present(found.sum(), noise * math.sqrt(C), m)
-    shares = found / n_present
-    doubt = max(noise / n_present, _SHARE_DOUBT)
-    logits = np.linspace(-LOGITS, LOGITS, 201)
-    p = 1.0 / (1.0 + np.exp(-logits))
-    odds = -0.5 * ((logits + math.log(C - 1.0)) / _LOGIT_SPREAD) ** 2
-    odds = odds - 0.5 * ((p - shares[:, None]) / doubt) ** 2
+    count, of_count = found[-1] / COUNTED, noise / COUNTED
+    if n is None:
+        n, of_count = _present(count, of_count, m), 0.0
+        count = n
+    count = min(max(count, 2.0 * of_count), n)
+    shares = question.most * found[:-1] / count
+    doubts = np.hypot(question.most * noise, shares * of_count) / count
+    shares = np.insert(shares, question.left_out, 1.0 - shares.sum())
+    doubts = np.insert(doubts, question.left_out, math.hypot(*doubts))
+    precision = 1.0 / np.maximum(doubts, _SHARE_DOUBT) ** 2
+    if known is not None:
+        before, sure = known
+        shares = (sure * before + precision * shares) / (sure + precision)
+        precision = sure + precision
+    return n, (shares, precision)
+
+
+def shares_of_classes(known):
+    """Posterior means of shares, given the noise of what is known of them, under the prior of
+    Jeffreys, their standard deviations, and the root mean square of those of their log-odds.
+
+    -> (C,), (C,), float
+    """
+    shares, precision = known
+    logits = np.linspace(-LOGITS, LOGITS, 2001)
+    p = expit(logits)
+    odds = 0.5 * (np.log(p) + (len(shares) - 1.0) * np.log1p(-p))
+    odds = odds - 0.5 * (p - shares[:, None]) ** 2 * precision[:, None]
     weight = np.exp(odds - odds.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1)[:, None]
-    found = weight @ logits
-    variance = np.sum(weight * (logits - found[:, None]) ** 2, axis=1)
-    error = math.sqrt(variance.mean() * (1.0 - 1.0 / C))
-    if C == 2:
-        return n_present, 0.5 * (found[1] - found[0]), error
-    scores = -np.logaddexp(0.0, -found)
-    return n_present, scores - scores.mean(), error
+    found, about = weight @ p, weight @ logits
+    variance = np.sum(weight * (p - found[:, None]) ** 2, axis=1)
+    doubt = np.sum(weight * (logits - about[:, None]) ** 2, axis=1)
+    return found / found.sum(), np.sqrt(variance), math.sqrt(doubt.mean())
 
 
 @cache

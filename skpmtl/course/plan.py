@@ -74,9 +74,11 @@ def shares_of(course):
     return tuple((name, w / sum(weights)) for name, w in zip(course, weights, strict=True))
 
 
-# Of the shares of classes, in one query, which need no place to be found: (20 / (m mu))^2, from a
-# fiftieth to a seventh; all of it where tasks are so few that nothing else can be learnt.
-BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
+# Of the shares of classes, which need no place to be found: (30 / (m mu))^2, from a twentieth to
+# four fifths; all of it where tasks are so few that nothing else can be learnt. In parts, of which
+# later ones are cut at less.
+BASE_ROOT, BASE_LEAST, BASE_MOST = 30.0, 0.05, 0.8
+BASE_LOOKS = 0.3, 0.3, 0.4
 Z_BASE = 1.0  # below it shares of classes would be less than their noise
 # Tasks of a level of a factor, times mu, from which on its effect is asked about: the mean of their
 # deviations then has noise of half of the spread of levels. With fewer (100 tasks in 10 levels at
@@ -94,7 +96,11 @@ MOST_LEVELS = 4096
 # be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
 # without a unit sends steps in its own, so that they need no place; scores need their base first.
 # Chosen on random tables (seeds 7000 to 7199) and eleven real ones, at epsilon .3 to 3.
-ROWS_OF_UNITS, ROWS_OF_SCORES = (3.0, 2.0, 20.0, 60.0), (14.0, 2.0, 11.0, 40.0)
+ROWS = {
+    "place": (3.0, 2.0, 20.0, 60.0),
+    "rates": (14.0, 2.0, 11.0, 40.0),
+    "base": (20.0, 2.0, 11.0, 40.0),
+}
 # Without "mean" there are no steps of slopes that moments take budget from: 40 schools at epsilon
 # 10 then have .651 of the variance with this threshold, .687 with that beside steps.
 MOMENTS_ALONE = 11.0
@@ -190,7 +196,7 @@ class HierarchicalPlan(Plan):
         """Name of the row of `COURSES`, for this released number of tasks with rows."""
         z = n_present * self.signal
         ratio = z / math.sqrt(self.n_features)
-        least, steps, moments, large = ROWS_OF_UNITS if self.first == "place" else ROWS_OF_SCORES
+        least, steps, moments, large = ROWS[self.first]
         if ratio < steps or z < least:
             return "tiny"
         if EQUAL in self.structures:
@@ -241,11 +247,12 @@ class HierarchicalPlan(Plan):
         if made is not None:
             return made
         place, columns = self.share_of_place(), self.share_of_columns(self.n_tasks)
-        place = place if self.first == "base" else first_look(place)
         errors = ERRORS * self.has_errors
         rest = 1.0 - (place + columns) - errors
         shares = [(name, rest * share) for name, share in self.shares(self.n_tasks)]
-        shares = [(self.first, place), ("columns", columns), *shares, ("errors", errors)]
+        parts = BASE_LOOKS if self.first == "base" else (first_look(place) / (place or 1.0),)
+        first = [(self.first, part * place) for part in parts]
+        shares = [*first, ("columns", columns), *shares, ("errors", errors)]
         mus = [(name, self.mu * math.sqrt(share)) for name, share in shares if share > 0]
         return [{"name": name, "mu": mu} for name, mu in mus]
 

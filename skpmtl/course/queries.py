@@ -6,7 +6,8 @@ kind     contribution of a task                            sensitivity, replace-
 place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the sum of
                                                            squared weights; once those
                                                            of a single bin
-base     parts of the rows of a task in the classes        root of 2
+base     parts of the rows of a task in the classes but    root of 2 (two classes: 1),
+         one, in a ball of 1, and how much these count     and of a quarter more
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
@@ -46,6 +47,8 @@ from .personal import ALL, NOTHING
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
+COUNTED = 0.5  # weight of the number of tasks, against that of their rows in a rare class
+LARGEST_PART = 1e100  # of rows, over the largest that counts; its square is finite
 LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few rows have much of it
 WITHIN = 0.25  # of the variance of a row that is taken to be that of its level across tasks
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
@@ -248,18 +251,36 @@ class Rates(_Bins):
 
 @dataclass
 class Base(Question):
-    """Parts of the rows of a task in the classes, which add up to the number of tasks with rows."""
+    """Parts of the rows of a task in the classes but one, over `most`, and how much they count.
 
-    kind, sends, reads_model, spread = "base", ("n_classes",), False, math.sqrt(2.0)
+    Where parts are cut at `most`, because classes are rare, a task of fewer than 1 / `most` rows
+    has less weight, so that one row is no more than that, and sends what weight it has. Without
+    such a cut these weights count the tasks with rows.
+    """
+
+    kind, sends, reads_model = "base", ("n_classes",), False
     size: Annotated[int, "n_classes"]
+    left_out: int  # the likeliest class
+    most: float = 1.0
+
+    @property
+    def length(self):
+        return math.hypot(1.0, COUNTED)
+
+    @property
+    def spread(self):
+        return math.sqrt(min(self.size - 1.0, 2.0) + COUNTED**2)
 
     def answer(self, tasks, model):
-        return tasks.class_shares()
+        weight = np.minimum(self.most * np.diff(tasks.offsets), 1.0)[:, None]
+        shares = np.delete(tasks.class_shares(), self.left_out, axis=1)
+        return np.c_[weight / self.most * shares, weight]
 
     def bounded(self, sent):
-        sent = np.maximum(np.nan_to_num(np.array(sent, dtype=float), posinf=0.0), 0.0)
-        sent = np.minimum(sent, 1.0)  # whose sum is finite
-        return sent / np.maximum(sent.sum(axis=1, keepdims=True), 1.0)
+        sent = np.clip(np.nan_to_num(np.array(sent, dtype=float)), 0.0, LARGEST_PART)
+        sent[:, :-1] = _balls(sent[:, :-1], 1.0)
+        sent[:, -1] = COUNTED * np.minimum(sent[:, -1], 1.0)
+        return sent
 
 
 def _octave(values):

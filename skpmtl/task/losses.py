@@ -110,9 +110,13 @@ def posterior(
     log_weights : ndarray (n_kappa, n_phi, n_tau)
         Of the prior over cells.
     size : ndarray (m, d), default=None
-        Mean squares of typical rows about the mean row of a task; None: 1, and 0 of counts. For
-        counts the mean of the level in a cell is less by half of the variance that slopes have at
-        such rows, so that `level` is that of the mean rate. Means and moments are about it.
+        Mean squares of typical rows about the mean row of a task; None: 1, and 0 of counts. Where
+        it is given, `level` is that of means: for counts the mean of the level in a cell is less by
+        half of the variance that slopes have at such rows, so that `level` is that of the mean
+        rate, about which means and moments are. For classes it is `level` times (1 + pi v /
+        8)^1/2, with v the variance of a score in the cell, so that `level` is that of the mean
+        probability in all cells (Zeger, Liang and Albert, Biometrics 44, 1988); otherwise a vote
+        that is mostly noise would take a rare class for a common one. Not with "information".
     tol : float, default=0.3
         A step of Newton's method that moves no score of a row by more is the last: the next would
         move it by a multiple of the square.
@@ -131,7 +135,8 @@ def posterior(
         The same of w - a.
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
         "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
-        the precision of the prior, the part of a move of the centre that the posterior mean keeps.
+        the precision of the prior, the part of a move of the centre that the posterior mean keeps;
+        with it levels are about their means in the cells.
         "information": that of the centre, (m, C, 1 + d, 1 + d), and `level` and `slopes` are its
         score. With a posterior N(u, V) of (l - c, w - a) in a cell, whose prior is N(0, K), these
         are K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44,
@@ -153,9 +158,10 @@ def posterior(
     shape = len(kappa), len(phi), len(tau)
     level = np.array(np.broadcast_to(level, (m, C)), dtype=float)
     slopes = np.array(np.broadcast_to(slopes, (C, d)), dtype=float)
+    flat = 0.125 * np.pi * (rows.kind != POISSON and size is not None)
     size = np.broadcast_to(float(rows.kind != POISSON) if size is None else size, (m, d))
     root = np.array(root, dtype=float, order="C")
-    grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2
+    grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2, flat
     weights = np.array(np.broadcast_to(log_weights, shape), dtype=float)
     asked = _MOMENTS[moments]
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
@@ -225,6 +231,7 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         part["given"][:] = lanes.of_rows(given)
         part["of_tasks"][:, :4] = lanes.of_tasks(of_tasks)
         part["of_tasks"][:, 4] = (part["of_tasks"][:, 1] == 0.0).any(axis=1, keepdims=True)
+        part["of_tasks"][:, 5:] = lanes.of_tasks(level[tasks])
         part["squares"][:] = lanes.of_tasks(squares[:, :k, :k])
         if nested:
             part["nested"][:] = lanes.of_tasks(of_subgroups[:, :k])
@@ -270,7 +277,12 @@ def _places(C, n, k, T, cells, asked, nested):
         "buffer": (4,),
     }
     square = (C, 1 + k, 1 + k) if asked > 1 else (C, 0)
-    given = {"A": (n, k), "given": (C, 5, n), "of_tasks": (5,), "nested": (k,) if nested else (0,)}
+    given = {
+        "A": (n, k),
+        "given": (C, 5, n),
+        "of_tasks": (5 + C,),
+        "nested": (k,) if nested else (0,),
+    }
     given["squares"] = (k, k) if asked == 2 else (0, 0)
     out = {"level": (C,), "slopes": (C, k), "moment": square, "typical": (C, 2), "outside": ()}
     return work, given | out | {"evidence": cells}
@@ -380,17 +392,24 @@ def _solve(Z, A, r, kappa, B, f, q, heads, b, n, k):
 
 
 @inner
-def _over_levels(Z, part, t2, log_weights, first, logs, q, delta, P, share, C):
+def _farther(flat, t2, known):
+    """What the level of a mean probability is times that of a typical task less."""
+    return sqrt(1.0 + flat * (t2 + known)) - 1.0
+
+
+@inner
+def _over_levels(Z, part, t2, flat, known, prior, log_weights, first, logs, q, delta, P, share, C):
     """Means of levels by tau, log weights of tau in P, (T,), and weights that add up to one."""
     for j in range(len(t2)):
         total = wide(log_weights[first + j])
         for c in range(C):
-            one, both = row(Z, q + 3 * c), row(Z, q + 3 * c + 1)
-            apart = 1.0 + t2[j] * one
-            d = t2[j] * both / apart
-            v = part * (row(Z, logs + c) + log(apart)) + row(Z, q + 3 * c + 2) - both * d
+            about = row(Z, prior + c) * _farther(flat, t2[j], known)
+            one, mean = row(Z, q + 3 * c), row(Z, q + 3 * c + 1)
+            both, apart = mean - about * one, 1.0 + t2[j] * one
+            d, square = t2[j] * both / apart, row(Z, q + 3 * c + 2) - about * (mean + both)
+            v = part * (row(Z, logs + c) + log(apart)) + square - both * d
             total = total - 0.5 * v
-            set_row(Z, delta + j * C + c, d)
+            set_row(Z, delta + j * C + c, about + d)
         set_row(Z, P + j, total)
     total = _weights(Z, P, share, len(t2))[1]
     for j in range(share, share + len(t2)):
@@ -579,20 +598,24 @@ def _log_rates(Z, x, r, u, near, count, delta, q, t2, known, moved, sums, heads,
 
 
 @inner
-def _add(Z, P, delta, q, t2, kappa, u, cov, sums, asked, level, w, moment, C, k):
+def _add(
+    Z, P, delta, q, t2, flat, known, prior, kappa, u, cov, sums, asked, level, w, moment, C, k
+):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
     total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
-    score = wide(0.0)
+    score, of_level = wide(0.0), wide(0.0)
     for j in range(len(t2)):
         p, d, apart = row(Z, P + j), row(Z, delta + j * C), 1.0 + t2[j] * row(Z, q)
         total = total + p
         one = one + p * d
+        of_level = of_level + p * (d - row(Z, prior) * _farther(flat, t2[j], known))
         shared = shared + p / apart
         bend = (row(Z, sums) + row(Z, sums + 1) * t2[j] / apart) / apart
         score = score + kappa * p * (d / t2[j] + bend)
         held = held + p * t2[j] / apart
         square = square + p * (d * d + t2[j] / apart)
-    _plus(Z, level, score if asked == 4 else one)
+    of_level = of_level if asked == 3 else one
+    _plus(Z, level, score if asked == 4 else of_level)
     for i in range(k):
         _plus(Z, w + i, total * row(Z, u + k + i) - one * row(Z, u + i))
     if asked < 2:
@@ -639,7 +662,7 @@ def _posterior(
     R, B, x, turned, inverse, cov, V, near, q, sums, delta, f, logs, step, P, share, E, buffer = (
         work
     )
-    kappa, phi, of_phi, t2 = grids
+    kappa, phi, of_phi, t2, bend = grids
     part, T = 1.0 if C == 1 else (C - 1.0) / C, len(t2)
     lower = 0.0 if counts is None else 0.5
     for b in range(blocks):
@@ -680,7 +703,8 @@ def _posterior(
                         _expand(counts, Z, r, phi[g], part, live, n)
                         of = B + c * (k + 2) * k, f, q + 3 * c, heads, b, n, k
                         set_row(Z, logs + c, _solve(Z, A, r, K, *of))
-                    _over_levels(Z, part, t2, log_weights, first, logs, q, delta, P, share, C)
+                    of = bend, K * reach, of_tasks + 5, log_weights, first, logs, q, delta
+                    _over_levels(Z, part, t2, *of, P, share, C)
                     moved = _move(several, Z, R, delta, share, live, step, C, n, T)
                     set_row(Z, buffer, larger(moved - tol, 0.0))
                     _pool(Z, buffer, buffer + 1, heads, b)
@@ -733,9 +757,9 @@ def _posterior(
                             _stretch(Z, cov, k, some, longer, k)
                             for j in range(k):
                                 _fade(Z, cov + j * k, k, 1.0 + row(Z, some + j) * longer)
-                    known = delta + c, i, t2, K, u, cov, sums + 6 * c, asked
+                    known = bend, K * reach, of_tasks + 5 + c, K, u, cov, sums + 6 * c, asked
                     into = level + c, slopes + c * k, moment + c * (1 + k) * (1 + k)
-                    _add(Z, share, *known, *into, C, k)
+                    _add(Z, share, delta + c, i, t2, *known, *into, C, k)
                     if asked != 2:
                         continue
                     # Of the scores of typical rows, apart from levels; and what levels add.

@@ -11,7 +11,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
-from skpmtl.course.levels import read_base, read_rates
+from skpmtl.course.levels import read_base, read_rates, shares_of_classes
 from skpmtl.course.plan import HierarchicalPlan
 from skpmtl.course.scores import ScoreModels
 from skpmtl.exchange.wire import pack, unpack
@@ -83,7 +83,7 @@ def test_levels_of_classes_are_about_the_public_model():
 def questions(which):
     loss, C = LOSSES[which]
     model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, D, 1, loss, C)).model
-    yield queries.Base(C) if C else queries.Rates()
+    yield queries.Base(C, C - 1, 0.1) if C else queries.Rates()
     yield queries.CentreStep(model.centre, 0.7, 1.0)
     yield queries.Moment(model.centre, np.eye(D))
 
@@ -191,12 +191,28 @@ def test_probabilities_are_near_the_exact_average_of_softmax(value):
 
 
 # --------------------------------------------------------------------------- how sums are read
-def test_levels_are_the_log_odds_of_released_shares():
-    m, shares = 1000.0, np.array([0.5, 0.3, 0.2])
-    n, levels, _ = read_base(m * shares, 0.0, m)
+def test_shares_of_classes_are_those_that_were_measured():
+    m, shares, question = 1000.0, np.array([0.5, 0.3, 0.2]), queries.Base(3, 0)
+    n, known = read_base(np.append(m * shares[1:], queries.COUNTED * m), 0.0, question, m)
     assert n == m
-    np.testing.assert_allclose(levels, np.log(shares) - np.log(shares).mean(), atol=0.05)
-    assert np.abs(read_base(np.zeros(3), 200.0, 10)[1]).max() < 0.5  # noise alone
+    np.testing.assert_allclose(shares_of_classes(known)[0], shares, atol=0.01)
+    _, known = read_base(np.zeros(3), 2000.0, question, 10)  # noise alone
+    np.testing.assert_allclose(shares_of_classes(known)[0], np.full(3, 1 / 3), atol=0.01)
+
+
+def test_a_low_cut_is_no_bias_where_a_task_has_one_row_of_a_rare_class():
+    """Whatever numbers of rows tasks have: plain parts of one of two rows would be cut."""
+    rng, m, p = np.random.default_rng(0), 4000, 0.005
+    n = rng.integers(1, 60, m)
+    task, first = np.repeat(np.arange(m), n), np.cumsum(n) - n
+    y = np.zeros(len(task), dtype=int)
+    y[first[rng.random(m) < n * p]] = 1
+    rows = read_training(estimator("two", 3.0, m), np.zeros((len(y), 1)), y, task)[0]
+    tasks = ScoreModels(estimator("two", 3.0, m)._encoded(rows, np.arange(2))[0])
+    question = queries.Base(2, 0, 0.1)
+    found = question.total(question.bounded(question.answer(tasks, None)))
+    _, (shares, _) = read_base(found, 0.0, question, m, m)
+    assert shares[1] == pytest.approx(p, rel=0.15)
 
 
 def test_the_window_of_rates_is_where_half_of_them_are():

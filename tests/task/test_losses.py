@@ -312,3 +312,15 @@ def test_scores_of_levels_are_those_of_means(kind, most):
     assert score == pytest.approx(exact, rel=most)
     mode = posterior(*known, tol=1e-8, moments="means")[1][0, 0] / tau**2
     assert mode - exact > 2.0 * most * abs(exact)
+
+
+def test_levels_of_classes_are_those_of_mean_probabilities():
+    """Whatever the spreads of levels and slopes, of a task without rows; to the approximation."""
+    rows, root = rows_of(LOGISTIC, np.zeros((0, 1)), np.zeros(0)), np.eye(1)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    for c, kappa, tau in ((-4.0, 0.1, 2.0), (-2.0, 1.0, 0.5), (0.7, 0.5, 4.0)):
+        grids = np.array([kappa]), ONE, np.array([tau])
+        known = rows, root, c, np.zeros((1, 1)), grids, np.zeros((1, 1, 1))
+        moved = posterior(*known, size=ONE, moments="second")[1][0, 0]
+        p = 1.0 / (1.0 + np.exp(-(c + moved + np.hypot(tau, kappa**0.5) * nodes)))
+        assert weights @ p / weights.sum() == pytest.approx(1.0 / (1.0 + np.exp(-c)), abs=0.02)
