@@ -552,7 +552,9 @@ class Loop:
         if self.plan.n_classes and self.plan.is_private:
             # Their level is that of the mean probability of all rows, which slopes spread.
             along = np.sum(self.model.centre[..., 1:] ** 2, axis=-1, keepdims=True)
-            level = self.model.centre[..., :1] * np.sqrt(1.0 + 0.125 * np.pi * along)
+            far = np.sqrt(1.0 + 0.125 * np.pi * along)
+            self.level_noise *= np.mean(far**2)
+            level = self.model.centre[..., :1] * far
             self.update(centre=np.concatenate([level, self.model.centre[..., 1:]], axis=-1))
         self.pooled = log_weights[1] > log_weights[0]
 
