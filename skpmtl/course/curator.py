@@ -555,7 +555,8 @@ class Loop:
             far = np.sqrt(1.0 + 0.125 * np.pi * along)
             self.level_noise *= np.mean(far**2)
             level = self.model.centre[..., :1] * far
-            self.update(centre=np.concatenate([level, self.model.centre[..., 1:]], axis=-1))
+            centre = np.concatenate([level, self.model.centre[..., 1:]], axis=-1)
+            self.update(centre=self.of_free(centre))
         self.pooled = log_weights[1] > log_weights[0]
 
     def follow(self, part):
