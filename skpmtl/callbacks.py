@@ -66,8 +66,8 @@ class RoundCallbacks(CallbackSupportMixin):
                     warnings.warn(
                         f"{type(callback).__name__} asks for {', '.join(withheld)} after every "
                         f"round of {type(self).__name__} and gets None: scores of every round "
-                        "would be releases outside the budget. billboard_.history() has what is "
-                        "public.",
+                        "would be releases outside the budget. After the fit, privacy_ states "
+                        "what was released.",
                         UserWarning,
                         stacklevel=users_line(),
                     )

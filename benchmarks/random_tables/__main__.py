@@ -1,7 +1,7 @@
 """Errors of estimators on random tables, over the best reference, by epsilon and band.
 
     python -m benchmarks.random_tables --n 60 --seed 7 --estimators PrivateMTL MODULE:CLASS
-    python -m benchmarks.random_tables --targets classes --estimators PrivateMTLClassifier
+    python -m benchmarks.random_tables --targets classes
 
 Every run without --seed draws new tables. Bands are of z = (tasks with rows) times mu, at delta
 1e-5: below 20 nothing that tasks share can be found, and the reference is what a task has by
@@ -127,11 +127,13 @@ def main():
     parser.add_argument("--n", type=int, default=40, help="tables")
     parser.add_argument("--seed", type=int, default=None, help="first seed; default: new ones")
     parser.add_argument("--epsilons", nargs="+", default=["1", "3", "none"])
-    parser.add_argument("--estimators", nargs="+", default=["PrivateMTL"])
+    parser.add_argument("--estimators", nargs="+", help="default: ours for the targets")
     parser.add_argument("--targets", choices=["real", "classes", "counts"], default="real")
     parser.add_argument("--tidy", action="store_true", help="the law before people store tables")
     parser.add_argument("--csv", type=Path, default=Path("random_tables.csv"))
     given = parser.parse_args()
+    default = "PrivateMTLClassifier" if given.targets == "classes" else "PrivateMTL"
+    estimators = given.estimators or [default]
     warnings.simplefilter("ignore")
     first = given.seed if given.seed is not None else int(np.random.SeedSequence().entropy % 2**31)
     epsilons = [None if word == "none" else float(word) for word in given.epsilons]
@@ -140,9 +142,7 @@ def main():
         writer = csv.DictWriter(stream, FIELDS)
         writer.writeheader()
         for seed in range(first, first + given.n):
-            for row in measure(
-                draw(seed, not given.tidy), given.estimators, epsilons, given.targets
-            ):
+            for row in measure(draw(seed, not given.tidy), estimators, epsilons, given.targets):
                 rows.append(row)
                 writer.writerow(row)
                 stream.flush()

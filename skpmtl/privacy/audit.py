@@ -11,6 +11,7 @@ from .costs import is_gaussian
 from .rng import SeededSource, SystemSource
 from .tape import Release, Tape, distance
 
+_CONFIDENCE = 0.999
 _TAPES = 60  # runs whose noise is tested number by number
 
 
@@ -112,7 +113,7 @@ def audit(
     epsilon=None,
     delta=None,
     n_draws=None,
-    confidence=0.999,
+    confidence=_CONFIDENCE,
     random_state=None,
 ):
     """Lower bound on the epsilon of a mechanism, and replay of the fit of an estimator.
@@ -201,6 +202,15 @@ def audit(
     AuditResult
     """
     if hasattr(target, "fit"):
+        given = {"epsilon": epsilon, "delta": delta, "random_state": random_state}
+        given["confidence"] = None if confidence == _CONFIDENCE else confidence
+        given = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)} would not be used: the replay of an estimator tests what its "
+                "report states. Set epsilon, delta and random_state of the estimator, or audit a "
+                "mechanism."
+            )
         return _replayed(target, data, neighbour, n_draws)
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence={confidence!r} must lie between 0.5 and 1.")

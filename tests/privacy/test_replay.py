@@ -108,6 +108,9 @@ def test_what_cannot_be_replayed():
         audit(listed, data, [part[data[2] > 0] for part in data])
     with pytest.raises(ValueError, match="needs data and neighbour"):
         audit(PrivateMTL(), data)
+    for name, value in {"epsilon": 0.5, "delta": 0.0, "random_state": 0, "confidence": 0.9}.items():
+        with pytest.raises(ValueError, match=f"{name}={value} would not be used"):
+            audit(PrivateMTL(), data, data, **{name: value})
     with pytest.raises(ValueError, match="NaN"):
         audit(PrivateMTL(), (data[0] * np.nan, *data[1:]), data)
 
