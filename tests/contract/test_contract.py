@@ -522,8 +522,9 @@ class Recorder:
 
 
 @every(first_of_every_form(CURATED))
+@pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.spread(6)
-def test_an_interrupted_run_repeats_no_release(case):
+def test_an_interrupted_run_repeats_no_release(case, at_end):
     """Whatever was released before the cut is not asked for, nor released, again."""
     est, data = seeded(case), long_data(case.n_classes)
 
@@ -533,7 +534,7 @@ def test_an_interrupted_run_repeats_no_release(case):
 
     first = Recorder()
     whole, asked = start(first)
-    cut = (len(first.kept) + 1) // 2
+    cut = len(first.kept) if at_end else (len(first.kept) + 1) // 2
     billboard, again = start(Recorder(first.kept[:cut]))
     for ours, theirs in zip(released(billboard), released(whole), strict=True):
         assert_array_equal(ours, theirs)

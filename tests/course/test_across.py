@@ -51,7 +51,9 @@ def error(est, rows):
     return np.sqrt(np.mean((est.predict(features(new, est.factors)) - new["y"]) ** 2))
 
 
-@pytest.mark.parametrize(("epsilon", "most"), [(1.0, 0.97), (3.0, 0.9)])
+@pytest.mark.parametrize(
+    ("epsilon", "most"), [(1.0, 0.97), (3.0, 0.9), pytest.param(None, 0.9, marks=pytest.mark.slow)]
+)
 def test_items_help_where_they_matter_and_else_do_no_harm(epsilon, most):
     for omega, high in ((1.0, most), (0.0, 1.03)):
         rows, effects = answers(1, omega)

@@ -364,7 +364,9 @@ def replayed_course(study, sites, **kwargs):
     return tasks
 
 
-@pytest.mark.parametrize("case", ["loop", "mean"])
+@pytest.mark.parametrize(
+    "case", ["loop", pytest.param("loop, labels", marks=pytest.mark.slow), "mean"]
+)
 def test_courses_that_releases_decide_are_answered(case, tmp_path):
     """Whatever an honest curator asks on its way is the only thing that a site answers, also where
     it was away in between; nothing is answered after the last query."""

@@ -12,6 +12,7 @@ from skpmtl._kernels import linalg, losses, passes
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.solvers.ridge import Multinomial
+from skpmtl.tables.datafits import LOGISTIC
 from tests.helpers.trees import tree
 
 
@@ -185,6 +186,12 @@ def test_registers_take_rows_in_c_order_only():
 
 def test_losses_of_extreme_scores(run):
     """Values, derivatives and probabilities where exp overflows or 1 - p would cancel."""
+    for t in (-745.0, -40.0, 40.0, 745.0):  # p and p (1 - p) are exp(-|t|), to within its square
+        slope, curvature = LOGISTIC.derivatives(np.array([1.0, -1.0]), np.array([t, -t]))
+        small, tiny = np.exp(-abs(t)), np.finfo(float).tiny  # expit ends there
+        np.testing.assert_allclose(curvature, [small, small], rtol=1e-13, atol=tiny)
+        other = small if t > 0 else 1.0
+        np.testing.assert_allclose(slope, [-other, other], rtol=1e-13, atol=tiny)
     for t in (-1e3, -745.0, -40.0, 0.0, 0.5, 40.0, 700.0, 1e3):
         assert run(losses.other_class)(t) == pytest.approx(np.exp(-np.logaddexp(0.0, t)), rel=1e-12)
     z, mass = np.array([[1e3, 1e3 - 2.0, -1e3], [0.0, 0.0, 0.0]]), 1.0 + np.exp(-2.0)
