@@ -1,7 +1,7 @@
 """Losses of rows at their scores, and the derivatives.
 
 ``loss`` is SQUARED, LOGISTIC with y in {-1, 1}, or MULTINOMIAL with y the number of the class. No
-score of a class overflows, and small values are not lost.
+score of a class overflows.
 """
 
 import numpy as np

@@ -249,7 +249,7 @@ class Loss:
             self.fit_intercept,
             self._r,
             self._b[part],
-            self.table.counts,
+            self.counts,
         )
         return value, self._r
 
@@ -282,6 +282,11 @@ class Loss:
         W = np.random.default_rng(0).standard_normal((1, self.shape[1]))
         W = W if self.alike else np.tile(W, (self.shape[0], 1))
         return np.broadcast_to(power_iteration(self.curvature_bound, W, n_steps), self.shape[:1])
+
+    @cached_property
+    def counts(self):
+        """Those of the table, which a loss of the same rows with other features takes over."""
+        return self.table.counts
 
     @cached_property
     def unit(self):
@@ -396,7 +401,7 @@ class Loss:
 
     def curvature(self, D):
         """scale_k X_k' C X_k d_k + ridge d_k, C the (weighted) centring with intercepts."""
-        centre, weights = self.fit_intercept, self.table.counts
+        centre, weights = self.fit_intercept, self.counts
 
         def centred(z, first, last):
             if centre or self.weights is not None:
@@ -636,10 +641,9 @@ class SharedGramLoss(SquaredLoss):
             return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
         return W[:, used] @ self.G[used]
 
-    def features(self, columns):
-        return _shared_features(self, columns)
-
     def matrices(self, columns):
+        if self._G is not None:
+            return self._G[np.ix_(columns, columns)][:, :, None]
         X = self._X[:, columns]
         return ((X.T @ X) * self.scale[0])[:, :, None]
 
@@ -817,7 +821,7 @@ class MultinomialLoss(Loss):
             self.fit_intercept,
             self._r,
             self._b[first:last],
-            self.table.counts,
+            self.counts,
         )
         return value, self._r
 

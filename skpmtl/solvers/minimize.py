@@ -48,7 +48,7 @@ _SHORTEST = 1e-9  # part of a Newton step, where all are taken
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _SHORT = 2  # steps of a short history
 _POINTS = 12  # arrays of the size of the weights that splitting with it keeps
-_ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
+_ROOM = 1 << 22  # models of more numbers keep a short history
 
 
 # -------------------------------------------------------------------------------- solver

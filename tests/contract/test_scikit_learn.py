@@ -139,7 +139,7 @@ def test_checks(est):
             pass
         except Exception as error:
             failed.append((getattr(check, "func", check).__name__, error))
-    assert not failed
+    assert not failed, "\n".join(f"{name}: {error!r}" for name, error in failed)
 
 
 def test_every_public_estimator_is_here():
