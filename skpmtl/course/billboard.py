@@ -14,6 +14,7 @@ from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import differences
 from ..task import priors
+from ..task.mixture import PROBIT
 from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
 from .personal import HULL, TaskModels, bounded
@@ -83,9 +84,9 @@ class HierarchicalBillboard(OfModels):
     loss: str = "squared"
     # 0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
     n_classes: int = 0
-    # Whether levels of classes are those of mean probabilities, which were released; otherwise they
+    # Whether levels of classes are the log-odds of mean shares, which were released; otherwise they
     # are the means of levels
-    of_means: bool = False
+    of_shares: bool = False
     # Public covariates of tasks: task k lies about the centre and v_k `related`, for its public row
     # v_k
     relation: Relation | None = None
@@ -377,6 +378,16 @@ class HierarchicalBillboard(OfModels):
         return 0.5 * max(self.level_spread**2 - self.centre_noise[0] ** 2, 0.0)
 
     @property
+    def typical_level(self):
+        """Of scores at the centres of columns, in units: in half of the tasks it is less."""
+        level, slopes = self.centre[..., 0], self.centre[..., 1:]
+        if not self.of_shares:
+            return level
+        variance = self.middle_tau**2 + self.middle_kappa + np.sum(slopes**2) / self.n_outputs
+        part = 1.0 - 1.0 / self.n_classes if self.n_classes > 2 else 1.0
+        return level * np.sqrt(1.0 + PROBIT * variance / part)
+
+    @property
     def level_spread(self):
         """Typical spread of levels at the centres of columns, in units of y: measured with
         `spread`, otherwise that of the votes, without the part that stays flat for tasks unlike the
@@ -534,7 +545,7 @@ class HierarchicalBillboard(OfModels):
             found["effect_std_"] = np.sqrt(np.diag(covariance)[:-1])
             found["effect_dof_"] = self.effect_dof
         if self.has_place:
-            level = self.middle + self.unit * self.centre[..., 0]
+            level = self.middle + self.unit * self.typical_level
             found["level_"] = level if self.n_outputs > 1 else float(level)
             found["level_spread_"] = self.level_spread
         return found

@@ -106,7 +106,7 @@ class Loop:
         public = {"target_range": target_range, "init": plan.public_init}
         public["fit_intercept"] = plan.fit_intercept
         public |= {"loss": plan.loss, "n_classes": plan.n_classes}
-        public["of_means"] = plan.is_private and plan.n_classes > 0
+        public["of_shares"] = plan.is_private and plan.n_classes > 0
         if plan.n_classes and plan.fit_intercept:  # scores of classes have a public place
             public |= {"middle": 0.0, "width": LOGITS}
         self.shape = centre_shape(d, plan.n_classes)
@@ -417,7 +417,7 @@ class Loop:
         if self.plan.is_private:
             if self.slopes_are_equal:
                 yield from self.score_steps(share)
-            elif with_slopes or self.model.has_place and not self.plan.n_classes:
+            elif with_slopes or self.model.has_place:
                 yield from self.bounded_steps(share, with_slopes)
             if self.pools_levels and self.model.has_place:
                 self.update(log_tau=self.above_noise(self.model.log_tau))
@@ -549,14 +549,6 @@ class Loop:
         by_chance = np.array([0.0, 0.5 * self.n_slopes if self.plan.is_private else self.doubt])
         log_weights, *_ = yield from self.vote("centre", path, share, by_chance=by_chance)
         self.follow(math.exp(log_weights[1]))
-        if self.plan.n_classes and self.plan.is_private:
-            # Their level is that of the mean probability of all rows, which slopes spread.
-            along = np.sum(self.model.centre[..., 1:] ** 2, axis=-1, keepdims=True)
-            far = np.sqrt(1.0 + 0.125 * np.pi * along)
-            self.level_noise *= np.mean(far**2)
-            level = self.model.centre[..., :1] * far
-            centre = np.concatenate([level, self.model.centre[..., 1:]], axis=-1)
-            self.update(centre=self.of_free(centre))
         self.pooled = log_weights[1] > log_weights[0]
 
     def follow(self, part):
@@ -811,13 +803,17 @@ class Loop:
         Votes are about a centre that is fitted to the same rows, and in steps of their grids.
         """
         products = self.plan.n_tasks * (self.d + 1) ** 3
-        if not self.model.has_place or products > MOST_PRODUCTS:
+        if not self.model.has_place or self.model.groups is not None or products > MOST_PRODUCTS:
             return
         before, found = self.model, []
         for root in self.roots:
             self.model = replace(before, root=root)
             deviance = yield from likelihood.find_joint(self)
-            found.append((0.5 * deviance + needed_gain(root), self.model))
+            if deviance < math.inf:
+                found.append((0.5 * deviance + needed_gain(root), self.model))
+        self.model = before
+        if not found:
+            return
         joint = min(found, key=lambda one: one[0])[1]
         # Rows or tasks far from all others have more evidence under the mixtures of votes.
         evidence = []

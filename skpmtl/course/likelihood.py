@@ -40,7 +40,8 @@ from .personal import same
 from .queries import Question, alone
 
 _STEPS = 60
-# Of the deviance: spreads then move by a thousandth; and of a first look at effects.
+# Of the deviance: spreads then move by a thousandth; of a first look at effects, and of spreads and
+# the centre together.
 _TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
 _START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
@@ -281,10 +282,10 @@ class _Deviance:
                 inverse = A @ inverse @ A.T + np.outer(step, step) / s
         return logs, inverse, value
 
-    def without_nothing(self, logs, value):
-        """-> spreads over sigma, those that may be none zero; what follows from them"""
+    def without_nothing(self, logs, value, n_may=None):
+        """-> spreads over sigma, those of the first `n_may` that may be none zero; what follows"""
         spreads = np.exp(logs)
-        for k in np.flatnonzero(spreads < self.FAINT):
+        for k in np.flatnonzero(spreads[:n_may] < self.FAINT):
             without = spreads * (np.arange(len(spreads)) != k)
             if (yield from self.value(without))[0] <= value + 1e-3:
                 spreads = without
@@ -350,8 +351,7 @@ def find_joint(loop):
     start = np.array([model.middle_tau, math.sqrt(model.middle_kappa), size])
     start = np.log(np.maximum(start / sigma, _Deviance.START))
     logs, _, value = yield from deviance.minimise(start, _NEAR)
-    spreads = np.exp(logs) * (np.arange(3) + np.exp(logs) > _Deviance.FAINT)
-    _, found = yield from deviance.value(spreads)
+    spreads, found = yield from deviance.without_nothing(logs, value, n_may=1)
     if found is None or found[2] <= model.law.sigma[0] ** 2:
         return math.inf
     beta, free, sigma2, _, omega, _ = found

@@ -218,7 +218,8 @@ class HierarchicalPlan(Plan):
         crossed = pooled and self.across is not None
         crossed = crossed and z >= least * math.sqrt(self.across.n_levels)
         has = {"mean": mean, "no mean": not mean, "shapes": shapes, "no shapes": not shapes}
-        has |= {"levels": level, "levels alone": level and not mean, "noise": not self.n_classes}
+        free = level and not (self.n_classes and self.is_private)  # their levels are shares
+        has |= {"levels": level, "levels alone": free and not mean, "noise": not self.n_classes}
         has |= {"relation": self.relation is not None, "groups": self.n_groups != 0}
         has |= {"factor": factored, "across": crossed, "below": self.below is not None}
         has["exact scores"] = not self.is_private and self.first != "place"

@@ -6,8 +6,8 @@ kind     contribution of a task                            sensitivity, replace-
 place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the sum of
                                                            squared weights; once those
                                                            of a single bin
-base     parts of the rows of a task in the classes but    root of 2 (two classes: 1),
-         one, in a ball of 1, and how much these count     and of a quarter more
+base     parts of the rows of a task in the classes but    root of 2.25, and of 1.25
+         one, in a ball of 1, and how much these count     of two classes
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
@@ -260,8 +260,15 @@ class Base(Question):
 
     kind, sends, reads_model = "base", ("n_classes",), False
     size: Annotated[int, "n_classes"]
-    left_out: int  # the likeliest class
+    left_out: int  # the first class, and later the likeliest one
     most: float = 1.0
+
+    def __post_init__(self):
+        if not (0 <= self.left_out < self.size and 0.0 < self.most <= 1.0):
+            raise ValueError(
+                f"a query of shares leaves out class {self.left_out} of {self.size} and cuts at "
+                f"{self.most:.4g}: it needs one of the classes, and a part of one at most."
+            )
 
     @property
     def length(self):
@@ -272,7 +279,7 @@ class Base(Question):
         return math.sqrt(min(self.size - 1.0, 2.0) + COUNTED**2)
 
     def answer(self, tasks, model):
-        weight = np.minimum(self.most * np.diff(tasks.offsets), 1.0)[:, None]
+        weight = np.minimum(self.most * tasks.summaries.n, 1.0)[:, None]
         shares = np.delete(tasks.class_shares(), self.left_out, axis=1)
         return np.c_[weight / self.most * shares, weight]
 

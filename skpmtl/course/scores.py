@@ -231,7 +231,7 @@ class ScoreModels:
         if self.kind == POISSON and model.fit_intercept:
             # The level is that of the mean rate, which spreads of slopes do not move.
             options["size"] = self.size
-        elif model.of_means and model.fit_intercept:  # and neither do those of levels
+        elif model.of_shares and model.fit_intercept:  # and neither do those of levels
             options["size"] = np.ones(len(root))
         known = root, level, slopes, grids, logs
         found = [posterior(self._rows, *known, **options)]

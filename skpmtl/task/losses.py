@@ -53,6 +53,7 @@ from .._runtime.registers import (
 )
 from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
+from .mixture import PROBIT
 from .nested import Subgroups
 
 LOGISTIC, POISSON, SOFTMAX = 0, 1, 2
@@ -114,9 +115,11 @@ def posterior(
         it is given, `level` is that of means: for counts the mean of the level in a cell is less by
         half of the variance that slopes have at such rows, so that `level` is that of the mean
         rate, about which means and moments are. For classes it is `level` times (1 + pi v /
-        8)^1/2, with v the variance of a score in the cell, so that `level` is that of the mean
-        probability in all cells (Zeger, Liang and Albert, Biometrics 44, 1988); otherwise a vote
-        that is mostly noise would take a rare class for a common one. Not with "information".
+        8)^1/2, with v the variance of a score in the cell at typical rows, of which slopes of the
+        centre are a part; of several classes that of a score less the mean of the others, with the
+        mean of their slopes. So `level` is that of the mean probability in all cells, as
+        `averaged_scores` has it: at -4 and v = 4 this is .010, where .018 is asked. Otherwise a
+        vote that is mostly noise would take a rare class for a common one. Not with "information".
     tol : float, default=0.3
         A step of Newton's method that moves no score of a row by more is the last: the next would
         move it by a multiple of the square.
@@ -158,10 +161,12 @@ def posterior(
     shape = len(kappa), len(phi), len(tau)
     level = np.array(np.broadcast_to(level, (m, C)), dtype=float)
     slopes = np.array(np.broadcast_to(slopes, (C, d)), dtype=float)
-    flat = 0.125 * np.pi * (rows.kind != POISSON and size is not None)
+    part = 1.0 if C == 1 else (C - 1.0) / C
+    along = np.sum(slopes**2) / C  # of the centre, at typical rows
+    flat = PROBIT / part * (rows.kind != POISSON and size is not None)
     size = np.broadcast_to(float(rows.kind != POISSON) if size is None else size, (m, d))
     root = np.array(root, dtype=float, order="C")
-    grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2, flat
+    grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2, flat, along
     weights = np.array(np.broadcast_to(log_weights, shape), dtype=float)
     asked = _MOMENTS[moments]
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
@@ -608,7 +613,8 @@ def _add(
         p, d, apart = row(Z, P + j), row(Z, delta + j * C), 1.0 + t2[j] * row(Z, q)
         total = total + p
         one = one + p * d
-        of_level = of_level + p * (d - row(Z, prior) * _farther(flat, t2[j], known))
+        about = row(Z, prior) * _farther(flat, t2[j], known)
+        of_level = of_level + p * (d - about)
         shared = shared + p / apart
         bend = (row(Z, sums) + row(Z, sums + 1) * t2[j] / apart) / apart
         score = score + kappa * p * (d / t2[j] + bend)
@@ -662,7 +668,7 @@ def _posterior(
     R, B, x, turned, inverse, cov, V, near, q, sums, delta, f, logs, step, P, share, E, buffer = (
         work
     )
-    kappa, phi, of_phi, t2, bend = grids
+    kappa, phi, of_phi, t2, flat, along = grids
     part, T = 1.0 if C == 1 else (C - 1.0) / C, len(t2)
     lower = 0.0 if counts is None else 0.5
     for b in range(blocks):
@@ -703,7 +709,7 @@ def _posterior(
                         _expand(counts, Z, r, phi[g], part, live, n)
                         of = B + c * (k + 2) * k, f, q + 3 * c, heads, b, n, k
                         set_row(Z, logs + c, _solve(Z, A, r, K, *of))
-                    of = bend, K * reach, of_tasks + 5, log_weights, first, logs, q, delta
+                    of = flat, K * reach + along, of_tasks + 5, log_weights, first, logs, q, delta
                     _over_levels(Z, part, t2, *of, P, share, C)
                     moved = _move(several, Z, R, delta, share, live, step, C, n, T)
                     set_row(Z, buffer, larger(moved - tol, 0.0))
@@ -757,7 +763,16 @@ def _posterior(
                             _stretch(Z, cov, k, some, longer, k)
                             for j in range(k):
                                 _fade(Z, cov + j * k, k, 1.0 + row(Z, some + j) * longer)
-                    known = bend, K * reach, of_tasks + 5 + c, K, u, cov, sums + 6 * c, asked
+                    known = (
+                        flat,
+                        K * reach + along,
+                        of_tasks + 5 + c,
+                        K,
+                        u,
+                        cov,
+                        sums + 6 * c,
+                        asked,
+                    )
                     into = level + c, slopes + c * k, moment + c * (1 + k) * (1 + k)
                     _add(Z, share, delta + c, i, t2, *known, *into, C, k)
                     if asked != 2:
@@ -787,7 +802,7 @@ def _posterior(
                             v = row(Z, E + j) - K * lower * reach
                         else:
                             v = known + spread * t2[j] / (1.0 + t2[j] * row(Z, i))
-                            _plus(Z, typical + 2 * c + 1, p / sqrt(1.0 + 0.125 * np.pi * v))
+                            _plus(Z, typical + 2 * c + 1, p / sqrt(1.0 + PROBIT * v))
                         _plus(Z, typical + 2 * c, p * v)
         if asked > 0:
             _fade(Z, level, n_out, 1.0 / total)

@@ -6,6 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 _TIE = 1e-9  # between two scores
+# A normal score of variance v has about the mean probability of its mean over (1 + v PROBIT)^1/2
+# (MacKay, Neural Computation 4, 1992).
+PROBIT = 0.125 * math.pi
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
 
 
@@ -48,7 +51,7 @@ def flatter(typical):
     scales, whose widest ones have much of the variance, and little of the weight.
     """
     variance, flat = typical[..., 0], typical[..., 1]
-    return (flat**-2.0 - 1.0) / (0.125 * np.pi * np.maximum(variance, 1e-300))
+    return (flat**-2.0 - 1.0) / (PROBIT * np.maximum(variance, 1e-300))
 
 
 def averaged_scores(mean, variance, score, n_classes):
@@ -60,7 +63,7 @@ def averaged_scores(mean, variance, score, n_classes):
     several = n_classes > 2
     if several:
         mean = mean - mean.mean(axis=-1, keepdims=True)
-    found = mean / np.sqrt(1.0 + np.pi / 8.0 * np.maximum(variance, 0.0))
+    found = mean / np.sqrt(1.0 + PROBIT * np.maximum(variance, 0.0))
     if not several:
         return np.where((found > 0) == (score > 0), found, np.where(score > 0, _TIE, 0.0))
     first = score.argmax(axis=-1)[..., None]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from skpmtl.course.curator import OF_SLOPES
@@ -316,11 +316,21 @@ def test_scores_of_levels_are_those_of_means(kind, most):
 
 def test_levels_of_classes_are_those_of_mean_probabilities():
     """Whatever the spreads of levels and slopes, of a task without rows; to the approximation."""
-    rows, root = rows_of(LOGISTIC, np.zeros((0, 1)), np.zeros(0)), np.eye(1)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    for c, kappa, tau in ((-4.0, 0.1, 2.0), (-2.0, 1.0, 0.5), (0.7, 0.5, 4.0)):
-        grids = np.array([kappa]), ONE, np.array([tau])
-        known = rows, root, c, np.zeros((1, 1)), grids, np.zeros((1, 1, 1))
-        moved = posterior(*known, size=ONE, moments="second")[1][0, 0]
-        p = 1.0 / (1.0 + np.exp(-(c + moved + np.hypot(tau, kappa**0.5) * nodes)))
-        assert weights @ p / weights.sum() == pytest.approx(1.0 / (1.0 + np.exp(-c)), abs=0.02)
+    z = np.random.default_rng(0).normal(size=(100_000, 3))
+    for level, slope, kappa, tau in (
+        ([-3.0], 0.0, 0.1, 1.0),
+        ([-2.0], 1.0, 0.5, 0.5),
+        ([0.7], 0.0, 0.5, 4.0),
+        ([1.4, -0.7, -0.7], 0.5, 0.5, 1.0),
+    ):
+        C, grids = len(level), (np.array([kappa]), ONE, np.array([tau]))
+        rows = rows_of(LOGISTIC if C == 1 else SOFTMAX, np.zeros((0, 1)), np.zeros(0), C=C)
+        slopes = np.full((C, 1), slope)
+        known = rows, np.eye(1), np.array(level), slopes, grids, np.zeros((1, 1, 1))
+        moved = posterior(*known, size=ONE, moments="second")[1][0]
+        spread = np.sqrt(tau**2 + kappa + slope**2)
+        scores = level + moved + spread * z[:, :C]
+        p, asked = (
+            softmax(np.c_[0.0 * x, x] if C == 1 else x, axis=1) for x in (scores, np.array([level]))
+        )
+        assert p.mean(axis=0)[-1] == pytest.approx(asked[0, -1], rel=0.12)
