@@ -133,8 +133,8 @@ class NamedCoefficients:
             factor below tasks also "level_effects" (dict from level to effect), with one across
             them "factors" (as `factors_`); the rest is the model of rows of a new level. With
             `uncertainty` also "covariance" of coefficients and, last, the intercept, and
-            "noise_variance" and "dof", or "posterior_shift" of classes; None where the rows of the
-            task do not determine it. With `as_sklearn` a model that predicts for X without the task
+            "noise_variance" and "dof", of classes the first alone; None where the rows of the task
+            do not determine it. With `as_sklearn` a model that predicts for X without the task
             column, whose probabilities are not averaged; of a pipeline see `skpmtl.export_task`.
 
         Raises
@@ -164,17 +164,14 @@ class NamedCoefficients:
         name = None if across is None else across.factor.name
         if name in getattr(self, "factors_", {}):
             model["factors"] = {name: self.factors_[name]}
-        if hasattr(self, "posterior_shift_"):
-            known = np.isfinite(self.posterior_shift_[position]).all()
-            for name in ("posterior_shift", "covariance"):
-                model[name] = getattr(self, f"{name}_")[position].copy() if known else None
-        elif hasattr(self, "covariance_"):
-            known = np.isfinite(self.noise_variance_[position])
-            model |= {
-                "covariance": self.covariance_[position].copy() if known else None,
-                "noise_variance": float(self.noise_variance_[position]) if known else None,
-                "dof": float(self.dof_[position]) if known else None,
-            }
+        if hasattr(self, "covariance_"):
+            covariance, numbers = self.covariance_[position], ("noise_variance", "dof")
+            known = np.isfinite(covariance).all()
+            if hasattr(self, "dof_"):
+                known = np.isfinite(self.noise_variance_[position])
+                of = {name: float(getattr(self, f"{name}_")[position]) for name in numbers}
+                model |= of if known else dict.fromkeys(numbers)
+            model["covariance"] = covariance.copy() if known else None
         return model
 
     def _position(self, task):

@@ -144,9 +144,7 @@ _CLASS_UNCERTAINTY = """
 _CLASS_POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows
-        a task's second moments of X, and belongs to that task alone.
-    posterior_shift_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1)
-        With `uncertainty`: posterior mean minus the model."""
+        a task's second moments of X, and belongs to that task alone."""
 
 # What follows from the kind of targets.
 _OF_TARGETS = {

@@ -5,7 +5,6 @@ The posterior of each task's model comes from `skpmtl.course.uncertainty` for re
 """
 
 import warnings
-from copy import copy
 from numbers import Real
 
 import numpy as np
@@ -16,10 +15,8 @@ from ._runtime.stack import users_line
 from .tables.scores import row_quadratics, row_variances
 from .task.mixture import averaged_scores
 
-# Per-task attributes: of real targets, as `skpmtl.task.mixture.Posterior` has them; of classes
-# "covariance_" and the shift from a model to the mean of its posterior.
-POSTERIOR, CLASS_SHIFT = ("covariance_", "noise_variance_", "dof_"), "posterior_shift_"
-EXTRAS = (*POSTERIOR, CLASS_SHIFT)
+# Per-task attributes, as `skpmtl.task.mixture.Posterior` has them; of classes the first alone.
+EXTRAS = "covariance_", "noise_variance_", "dof_"
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
 LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
@@ -76,7 +73,7 @@ def _check_covariances(table):
 
 def value_without_rows(name):
     """Value of the extra of this name for a task without rows, which does not know its noise."""
-    return np.inf if name in (*POSTERIOR[:2], CLASS_SHIFT) else 0.0
+    return np.inf if name in EXTRAS[:2] else 0.0
 
 
 class Intervals:
@@ -170,11 +167,8 @@ def averaged(est, X, task, decide):
     rows = est._rows_to_score(X, task)
     if "covariance_" not in vars(est):
         return rows.wrap(est._row_values(rows, decide))
-    shift, twin = est.posterior_shift_, copy(est)
-    shift = np.where(np.isfinite(shift), shift, 0.0)
-    twin.coef_, twin.intercept_ = est.coef_ + shift[..., :-1], est.intercept_ + shift[..., -1]
-    score, mean = est._row_values(rows, None), twin._row_values(rows, None)
+    score = est._row_values(rows, None)
     variance = row_quadratics(rows, est.covariance_, est._wide_columns) + est._doubt_of_rows(rows)
     # Of tasks that have no rows what is released is known: how far levels spread.
     variance[~np.isfinite(variance)] = getattr(est, "level_spread_", 0.0) ** 2
-    return rows.wrap(decide(averaged_scores(mean, variance, score, len(est.classes_))))
+    return rows.wrap(decide(averaged_scores(score, variance, len(est.classes_))))

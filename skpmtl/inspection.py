@@ -833,7 +833,6 @@ class TaskIntervalDisplay(_Display):
                 raise ValueError(f"x must be {len(names)} finite numbers, one for each feature.")
         _warn_of_models(estimator)
         model = np.column_stack([estimator.coef_, estimator.intercept_])
-        model = np.nan_to_num(getattr(estimator, "posterior_shift_", 0.0), posinf=0.0) + model
         covariance = estimator.covariance_[some]
         good = np.isfinite(covariance).all(axis=(1, 2))
         std = np.sqrt(np.maximum(np.where(good[:, None, None], covariance, 0.0) @ z @ z, 0.0))

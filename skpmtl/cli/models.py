@@ -96,14 +96,11 @@ def _posterior(estimator, k, scale):
     """Of a classifier that keeps it, in units of the table; otherwise None."""
     if not (hasattr(estimator, "classes_") and "covariance_" in vars(estimator)):
         return None
-    shift, covariance = estimator.posterior_shift_[k], estimator.covariance_[k]
-    if not (np.isfinite(shift).all() and np.isfinite(covariance).all()):
+    covariance = estimator.covariance_[k]
+    if not np.isfinite(covariance).all():
         return None
     units = np.diag([*1 / scale, 1.0])  # x / scale and 1, from x and 1
-    return {
-        "shift": (shift @ units).tolist(),
-        "covariance": (units.T @ covariance @ units).tolist(),
-    }
+    return {"covariance": (units.T @ covariance @ units).tolist()}
 
 
 def read_models(path):
@@ -178,6 +175,5 @@ def _scores(model, rows):
     score, posterior = X @ coef, model["posterior"]
     if posterior is None:
         return score, score
-    mean = score + X @ np.array(posterior["shift"]).T
     variance = ((X @ np.array(posterior["covariance"])) * X).sum(axis=-1).T
-    return score, averaged_scores(mean, variance, score, len(model["classes"]))
+    return score, averaged_scores(score, variance, len(model["classes"]))

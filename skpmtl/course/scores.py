@@ -408,7 +408,6 @@ class ScoreModels:
             T[:, 0, d, 1:] = -place / self.scale
             covariance = np.matmul(np.matmul(T, square), T.transpose(0, 1, 3, 2))
             extras["covariance_"] = covariance if C > 1 else covariance[:, 0]
-            extras["posterior_shift_"] = np.zeros((m, *model.model_shape[:-1], d + 1))
         if C == 1:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return *model.add_init(coef, intercept), extras

@@ -218,8 +218,7 @@ class MetaBillboard(Billboard):
         covariance = self._unscaled_covariance(covariance)
         if W.shape[1] == 1:
             covariance = covariance[:, 0]
-        extras = {"covariance_": covariance, "posterior_shift_": np.zeros(covariance.shape[:-1])}
-        return Personal(*models, extras)
+        return Personal(*models, {"covariance_": covariance})
 
     def posterior(self, table):
         known, rows = self._known(table.tasks), self._rows(table)

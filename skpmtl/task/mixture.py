@@ -54,18 +54,18 @@ def flatter(typical):
     return (flat**-2.0 - 1.0) / (PROBIT * np.maximum(variance, 1e-300))
 
 
-def averaged_scores(mean, variance, score, n_classes):
+def averaged_scores(score, variance, n_classes):
     """Scores of which probabilities are those averaged over normal scores.
 
-    These have `mean` and `variance`. All are (...), or (..., n_classes) of more than two. The class
-    of `score`, that of the model, stays the likeliest, by as little as there is.
+    These have the mean `score`, that of the model, and `variance`. Both are (...), or
+    (..., n_classes) of more than two. The likeliest class of the model stays that, by as little as
+    there is.
     """
     several = n_classes > 2
-    if several:
-        mean = mean - mean.mean(axis=-1, keepdims=True)
+    mean = score - score.mean(axis=-1, keepdims=True) if several else score
     found = mean / np.sqrt(1.0 + PROBIT * np.maximum(variance, 0.0))
     if not several:
-        return np.where((found > 0) == (score > 0), found, np.where(score > 0, _TIE, 0.0))
+        return found
     first = score.argmax(axis=-1)[..., None]
     top = found.max(axis=-1, keepdims=True)
     wrong = found.argmax(axis=-1)[..., None] != first

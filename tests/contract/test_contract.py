@@ -90,7 +90,7 @@ def assert_same(found, expected):
 
 def exported(est, task):
     """Model of a task, without its posterior, for which see `test_uncertainty`."""
-    posterior = "covariance", "noise_variance", "dof", "posterior_shift"
+    posterior = "covariance", "noise_variance", "dof"
     return {name: of for name, of in est.export_task(task).items() if name not in posterior}
 
 
