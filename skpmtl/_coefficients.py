@@ -165,13 +165,12 @@ class NamedCoefficients:
         if name in getattr(self, "factors_", {}):
             model["factors"] = {name: self.factors_[name]}
         if hasattr(self, "covariance_"):
-            covariance, numbers = self.covariance_[position], ("noise_variance", "dof")
-            known = np.isfinite(covariance).all()
-            if hasattr(self, "dof_"):
-                known = np.isfinite(self.noise_variance_[position])
-                of = {name: float(getattr(self, f"{name}_")[position]) for name in numbers}
-                model |= of if known else dict.fromkeys(numbers)
+            covariance, of_rows = self.covariance_[position], hasattr(self, "dof_")
+            of = self.noise_variance_[position] if of_rows else covariance
+            known = np.isfinite(of).all()
             model["covariance"] = covariance.copy() if known else None
+            for name in ("noise_variance", "dof") if of_rows else ():
+                model[name] = float(getattr(self, f"{name}_")[position]) if known else None
         return model
 
     def _position(self, task):

@@ -16,7 +16,7 @@ from .tables.scores import row_quadratics, row_variances
 from .task.mixture import averaged_scores
 
 # Per-task attributes, as `skpmtl.task.mixture.Posterior` has them; of classes the first alone.
-EXTRAS = "covariance_", "noise_variance_", "dof_"
+POSTERIOR = "covariance_", "noise_variance_", "dof_"
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
 LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
@@ -73,7 +73,7 @@ def _check_covariances(table):
 
 def value_without_rows(name):
     """Value of the extra of this name for a task without rows, which does not know its noise."""
-    return np.inf if name in EXTRAS[:2] else 0.0
+    return np.inf if name in POSTERIOR[:2] else 0.0
 
 
 class Intervals:

@@ -28,7 +28,7 @@ from ._runtime.constraints import Interval, InvalidParameterError, StrOptions, c
 from ._runtime.hints import ClassWeight, Level, Self
 from ._runtime.stack import saying_once, sklearn_holds, users_line
 from ._uncertainty import (
-    EXTRAS,
+    POSTERIOR,
     Intervals,
     averaged,
     check_uncertainty,
@@ -457,7 +457,7 @@ class BaseMTL(
     _federates = False
     _name_in_studies: ClassVar[str | None] = None
     _reads_sizes = False
-    _extras: ClassVar[tuple[str, ...]] = EXTRAS
+    _extras: ClassVar[tuple[str, ...]] = POSTERIOR
     _parameter_constraints: ClassVar[dict] = {
         "uncertainty": ["boolean", StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
