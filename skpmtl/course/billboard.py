@@ -14,7 +14,7 @@ from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import differences
 from ..task import priors
-from ..task.mixture import PROBIT
+from ..task.mixture import PROBIT, against_others
 from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
 from .personal import HULL, TaskModels, bounded
@@ -119,7 +119,8 @@ class HierarchicalBillboard(OfModels):
     # deviation of its error, where it was measured
     row_variance: Annotated[np.ndarray | None, 2] = None
     # Standard deviation that the noise of steps adds to the level, as if no step took back what the
-    # noise of earlier ones did, and to a slope of the centre, in units
+    # noise of earlier ones did, and to a slope of the centre, in units; where levels are of shares,
+    # that of their log-odds given the noise of these
     centre_noise: Annotated[np.ndarray | None, 2] = None
     # Posterior covariance of the centre given spreads, of real targets without a budget: with one,
     # votes are about a centre with noise, which spreads make up for
@@ -384,8 +385,7 @@ class HierarchicalBillboard(OfModels):
         if not self.of_shares:
             return level
         variance = self.middle_tau**2 + self.middle_kappa + np.sum(slopes**2) / self.n_outputs
-        part = 1.0 - 1.0 / self.n_classes if self.n_classes > 2 else 1.0
-        return level * np.sqrt(1.0 + PROBIT * variance / part)
+        return level * np.sqrt(1.0 + PROBIT * against_others(self.n_outputs) * variance)
 
     @property
     def level_spread(self):

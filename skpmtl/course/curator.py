@@ -298,13 +298,12 @@ class Loop:
             rare, may_be = (np.delete(x, largest).max() for x in (shares, shares + doubts))
             most = max(RARE * may_be, RARE_DOUBT * rare * n / noise)
             question = queries.Base(C, largest, float(min(most, 1.0)))
-        self.update(n_present=n)
         self.level_noise = error**2 * private
         levels = np.log(shares)
         levels = levels[1] - levels[0] if C == 2 else levels - levels.mean()
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
-        self.update(centre=centre)
+        self.update(n_present=n, centre=centre)
 
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""

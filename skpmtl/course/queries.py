@@ -356,10 +356,11 @@ class CentreStep(Question):
     Of real targets the mean row counts for the level alone: so the sum of many small steps is
     closest to what an ascent on the evidence would do. Of scores the steps are those of EM: rows of
     counts may depend on outcomes, as times at risk do, and centred rows alone would be biased.
-    Levels are in `level_unit` units, as far as they are apart;
-    0 without a place, where they are not pooled. Where slopes are known to be equal, level and
-    slopes are their scores, the derivatives of log evidence. Weights of scales are those about an
-    earlier centre, `near`. Without slopes the whole step is that of the level.
+    Levels are in `level_unit` units, as far as they are apart; 0 where they do not move: without a
+    place, where they are not pooled, and of classes, whose levels are shares. Where slopes are
+    known to be equal, level and slopes are their scores, the derivatives of log evidence. Weights
+    of scales are those about an earlier centre, `near`. Without slopes the whole step is that of
+    the level.
     """
 
     kind = "step"

@@ -18,7 +18,7 @@ from ..tables.table import weighted_sum
 from ..task import priors
 from ..task.losses import LOGISTIC, SOFTMAX, ScoreRows
 from ..task.losses import posterior as posterior_of_scores
-from ..task.mixture import flatter, noise_of
+from ..task.mixture import against_others, flatter, noise_of
 from ..task.posterior import Decomposition, TaskRows, averages, covariances, log_evidence, log_sum
 from ..task.scales import TINY, Summaries, own_scales
 
@@ -333,7 +333,7 @@ class ClassTasks(TasksInUnits):
     def widened(self, covariance, shares):
         """Covariances of log-odds that give the mean probability of all scales."""
         typical, C = weighted_sum(shares, self.typical), self.n_outputs
-        return (C / max(C - 1.0, 1.0)) * flatter(typical)[..., None, None] * covariance
+        return against_others(C) * flatter(typical)[..., None, None] * covariance
 
     def noise(self, log_weights):
         """Nothing: probabilities have none."""

@@ -53,7 +53,7 @@ from .._runtime.registers import (
 )
 from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
-from .mixture import PROBIT
+from .mixture import PROBIT, against_others
 from .nested import Subgroups
 
 LOGISTIC, POISSON, SOFTMAX = 0, 1, 2
@@ -161,9 +161,8 @@ def posterior(
     shape = len(kappa), len(phi), len(tau)
     level = np.array(np.broadcast_to(level, (m, C)), dtype=float)
     slopes = np.array(np.broadcast_to(slopes, (C, d)), dtype=float)
-    part = 1.0 if C == 1 else (C - 1.0) / C
     along = np.sum(slopes**2) / C  # of the centre, at typical rows
-    flat = PROBIT / part * (rows.kind != POISSON and size is not None)
+    flat = PROBIT * against_others(C) * (rows.kind != POISSON and size is not None)
     size = np.broadcast_to(float(rows.kind != POISSON) if size is None else size, (m, d))
     root = np.array(root, dtype=float, order="C")
     grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2, flat, along

@@ -44,6 +44,11 @@ def noise_of(by_sigma, sigma):
     return scale * dof / (dof - 2.0), dof
 
 
+def against_others(n_outputs):
+    """Variance of a score less the mean of the others, over that of one; of a single score one."""
+    return n_outputs / max(n_outputs - 1.0, 1.0)
+
+
 def flatter(typical):
     """What covariances over all scales are multiplied by, (m, C).
 
