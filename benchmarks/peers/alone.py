@@ -11,7 +11,7 @@ from scipy import sparse
 import skpmtl
 
 from ..command import command_line, write_measured
-from .wide import cpu_seconds
+from .solvers import cpu_seconds
 
 FIELDS = ("problem", "estimator", "seconds", "commit")
 

@@ -4,32 +4,23 @@
 
 A draw has 50 to 2,000 rows per task (of one X in half of the draws), 10 to 20,000 columns and 2 to
 200 tasks, each evenly in its logarithm, of at most 200 MB in all; in half of the draws neighbouring
-columns have a correlation of .95. The strength is .05 to .5 of the largest. L2,1 is compared with
-scikit-learn, skglm, celer and adelie, as in `benchmarks.peers.wide`, and with FISTA; the trace norm
-with FISTA, on Gram matrices or on rows, whichever is faster. `ratio` is our CPU time, at the
-loosest tolerance that brings the objective within 1e-6 of the optimum, over that of a peer, and the
-largest comes first. The search for the tolerance of a peer ends where a fit that is not accurate
-enough takes ten times ours; its time then stands with ``reached`` "no", and the ratio is an upper
-bound.
+columns have a correlation of .95. The strength is .05 to .5 of the largest. Who takes part, and
+how, is in `benchmarks.peers.solvers`; the largest `ratio` comes first.
 """
 
-import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from ..command import command_line, write_measured
 from ..problems import Problem
-from .exact import ACCURACY, Fista, RowFista, loosest, skpmtl_fit
-from .wide import peers, worst
+from .solvers import compared, rows_of, worst
 
-FIELDS = ("problem", "penalty", "share", "peer", "seconds", "ratio", "reached")
+FIELDS = ("problem", "penalty", "share", "peer", "seconds", "ratio", "reached", "commit")
 _NUMBERS = 25_000_000  # of a table
-_PATIENCE = 10  # times ours
 _NEIGHBOURS = 0.95
 _NOISE = 0.5
-_DUAL = 4.0  # columns of a task by its rows, from which FISTA is faster on rows
+_RANGES = (50, 2_000), (10, 20_000), (2, 200)
 
 
 def draw(rng):
@@ -62,80 +53,14 @@ def draw(rng):
     return name + ", correlated" * correlated, penalty, share, X, y, task
 
 
-_RANGES = (50, 2_000), (10, 20_000), (2, 200)
-
-
-def seconds_of(fit):
-    """The less of two times; the first where it is long."""
-    start = time.process_time()
-    fit()
-    first = time.process_time() - start
-    if first > 5:
-        return first
-    start = time.process_time()
-    fit()
-    return min(first, time.process_time() - start)
-
-
-def peer_seconds(problem, optimum, fit_at, limit):
-    """-> seconds of the loosest tolerance that is accurate enough, whether there is one"""
-    for tol in 10.0 ** -np.arange(1, 12, 0.5):
-        start = time.process_time()
-        solution = fit_at(tol)
-        spent = time.process_time() - start
-        if problem.objective(*solution) <= optimum * (1 + ACCURACY):
-            return min(spent, seconds_of(partial(fit_at, tol))), True
-        if spent > limit:
-            break
-    return spent, False
-
-
-def fista_seconds(kind, problem, optimum, limit):
-    """The same of FISTA, with the iterations that it needs and no test of convergence."""
-    start = time.process_time()
-    fista, late = kind(problem).prepare(), False
-
-    def stop(W):
-        nonlocal late
-        late = time.process_time() - start > 3 * limit  # objectives take time as well
-        return late or fista.value(W) <= optimum * (1 + ACCURACY)
-
-    _, needed = fista.run(100_000, stop)
-
-    def fit():
-        fresh = kind(problem).prepare()
-        return fresh.solution(fresh.run(needed)[0])
-
-    return seconds_of(fit), not late
-
-
-def compared(name, penalty, share, X, y, task):
-    """Rows of one draw."""
-    problem = Problem(name, penalty, "mean", X, y, task)
-    problem = replace(problem, alpha=share * problem.alpha_max())
-    ours = partial(skpmtl_fit, problem)
-    optimum = problem.objective(*ours(1e-9))
-    own = seconds_of(loosest(problem, optimum, ours))
-    found = {"skpmtl": (own, True), "skpmtl, certified": (seconds_of(ours), True)}
-    limit = _PATIENCE * own
-    for peer, fit_at in peers(problem) if penalty == "l21" else ():
-        try:
-            found[peer] = peer_seconds(problem, optimum, fit_at, limit)
-        except Exception as error:  # releases that do not go together
-            print(f"{peer}: {type(error).__name__}")
-    wide = X.shape[1] > _DUAL * len(X) / (1 if task is None else len(np.unique(task)))
-    if task is not None or not wide:
-        found["fista"] = fista_seconds(RowFista if wide else Fista, problem, optimum, limit)
-    for peer, (seconds, reached) in found.items():
-        row = (name, penalty, f"{share:.2f}", peer, f"{seconds:.4f}", f"{own / seconds:.2f}")
-        yield dict(zip(FIELDS, (*row, "yes" if reached else "no"), strict=True))
-
-
 def measure(draws, seed):
     """Rows of all draws, those with the largest ratio first."""
     rng, found = np.random.default_rng(seed), []
     for _ in range(draws):
-        rows = list(compared(*draw(rng)))
+        name, penalty, share, *table = draw(rng)
+        problem = Problem(name, penalty, "mean", *table)
+        problem = replace(problem, alpha=share * problem.alpha_max())
+        rows = list(rows_of(FIELDS, problem, compared(problem), share=f"{share:.2f}"))
         print(*(tuple(row.values()) for row in rows), sep="\n", flush=True)
         found.append(rows)
     found.sort(key=lambda rows: -worst(rows))
@@ -148,7 +73,7 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     rows = measure(options.draws, options.seed)
-    return write_measured(rows, (*FIELDS, "commit"), options.output)
+    return write_measured(rows, FIELDS, options.output)
 
 
 if __name__ == "__main__":

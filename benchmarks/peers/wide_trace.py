@@ -3,18 +3,17 @@
     python -m benchmarks.peers.wide_trace [--repeats N] [--output FILE.csv]
 
 The objective is 1/(2 n_k) of the squares of each task plus alpha times the trace norm, with
-intercepts. No library has it, so the peer is FISTA in numpy on centred rows. With one thread, both
-come within 1e-6 of the optimum: FISTA with exactly the iterations that it needs, and no test of
-convergence; "skpmtl" with the loosest tolerance, and "skpmtl, certified" with the default one. CPU
-seconds are the least of some repeats, and `ratio` is the time of FISTA over ours.
+intercepts. No library has it; FISTA is that of `benchmarks.peers.solvers`. `ratio` is its time over
+ours.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from ..command import command_line, write_measured
 from ..problems import Problem
-from .exact import RowFista, at_shares, fista_at
-from .wide import cpu_seconds
+from .solvers import compared
 
 FIELDS = ("problem", "share", "peer", "seconds", "ratio", "commit")
 SHARES = (0.3, 0.1, 0.02)  # of the largest strength that is not zero everywhere
@@ -40,12 +39,12 @@ def measure(repeats, shapes=SHAPES):
 
 def _measure(repeats, shapes):
     for m, n, d in shapes:
-        whole = Problem(f"{m} tasks x {n} x {d:,}", "trace", "mean", *low_rank(m, n, d))
-        for share, problem, optimum, fits in at_shares(whole, SHARES):
-            fits["fista"] = fista_at(problem, optimum, RowFista)
-            found = {peer: cpu_seconds(fit, repeats) for peer, fit in fits.items()}
-            for peer, seconds in found.items():
-                ratio = f"{found['fista'] / seconds:.1f}"
+        problem = Problem(f"{m} tasks x {n} x {d:,}", "trace", "mean", *low_rank(m, n, d))
+        for share in SHARES:
+            problem = replace(problem, alpha=share * problem.alpha_max())
+            found = compared(problem, repeats)
+            for peer, (seconds, _) in found.items():
+                ratio = f"{found['fista'][0] / seconds:.1f}"
                 row = (problem.name, share, peer, f"{seconds:.4f}", ratio)
                 yield dict(zip(FIELDS, row, strict=False))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.peers.exact import Fista
+from benchmarks.peers.solvers import Fista
 from benchmarks.problems import instances
 
 QUICK = [problem for problem, _ in instances(quick=True)]
