@@ -19,8 +19,7 @@ from itertools import product
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, models, register_model
+from numba.extending import lower_builtin, models, register_model, type_callable
 
 LANES, ROWS = 8, 4
 WIDE = 2 * LANES  # numbers of a row
@@ -178,12 +177,12 @@ class _WideModel(models.PrimitiveModel):
 def _typed(function, result):
     """Let numba know what `function` returns: `result` of the types of its arguments, or None."""
 
-    @infer_global(function)
-    class _Template(AbstractTemplate):
-        metadata = {"target": "cpu"}  # tried before the many that numba has for an operator
+    @type_callable(function)
+    def of_context(context):
+        def of_types(a, b=None, c=None, d=None, e=None, f=None):
+            return result(tuple(kind for kind in (a, b, c, d, e, f) if kind is not None))
 
-        def generic(self, args, kws):
-            return result(args)
+        return of_types
 
 
 def _element(args, rest):
@@ -198,7 +197,7 @@ def _element(args, rest):
 def _reads(result):
     def typed(args):
         known = _element(args, ())
-        return known and signature(result, *known)
+        return known and result(*known)
 
     return typed
 
@@ -206,29 +205,29 @@ def _reads(result):
 def _writes(kind):
     def typed(args):
         known = _element(args, (kind,))
-        return known and signature(types.void, *known)
+        return known and types.void(*known)
 
     return typed
 
 
 def _arithmetic(args):
     if len(args) == 2 and _wide in args and set(args) <= {_wide, types.float64}:
-        return signature(_wide, *args)
+        return _wide(*args)
     if len(args) == 2 and set(args) <= {_vectors, _vector, types.float64}:
         for kind in (_vectors, _vector):
             if kind in args:
-                return signature(kind, *args)
+                return kind(*args)
     return None
 
 
 _typed(load, _reads(_vector))
 _typed(same, _reads(_vector))
 _typed(store, _writes(_vector))
-_typed(splat, lambda args: signature(_vector, types.float64))
+_typed(splat, lambda args: _vector(types.float64))
 _typed(along, _reads(_vectors))
 _typed(store4, _writes(_vectors))
-_typed(splat4, lambda args: signature(_vectors, types.float64))
-_typed(total, lambda args: signature(types.float64, _vector))
+_typed(splat4, lambda args: _vectors(types.float64))
+_typed(total, lambda args: types.float64(_vector))
 
 
 # Newer pointers of llvmlite do not know what they point to, and older functions do not ask for it.
@@ -410,36 +409,36 @@ def _rows_of(n):
     def typed(args):
         if len(args) != n or not set(args) <= {_wide, types.float64} or args[0] != _wide:
             return None
-        return signature(_wide, *args)
+        return _wide(*args)
 
     return typed
 
 
 def _set_row_typed(args):
     known = _lined(args[:-1]) if args and args[-1] == _wide else None
-    return known and signature(types.void, *known, _wide)
+    return known and types.void(*known, _wide)
 
 
 def _dot_typed(args):
     known = _lined(args[:2]) if len(args) == 6 else None
-    return known and signature(_wide, *known, *[types.intp] * 4)
+    return known and _wide(*known, *[types.intp] * 4)
 
 
 def _pooled_typed(args):
     known = len(args) == 4 and (_lined(args[:2]), _element(args[2:] + (args[3],), ()))
-    return signature(_wide, *known[0], args[2], types.intp) if known and all(known) else None
+    return _wide(*known[0], args[2], types.intp) if known and all(known) else None
 
 
 def _row_typed(args):
     known = _lined(args)
-    return known and signature(_wide, *known)
+    return known and _wide(*known)
 
 
 _typed(row, _row_typed)
 _typed(set_row, _set_row_typed)
 _typed(dot, _dot_typed)
 _typed(pooled, _pooled_typed)
-_typed(wide, lambda args: signature(_wide, types.float64))
+_typed(wide, lambda args: _wide(types.float64))
 _FIRST = (ir.IntType(64)(0),)
 
 
