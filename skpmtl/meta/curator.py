@@ -6,6 +6,7 @@ import numpy as np
 
 from ..exchange.protocol import PublicDraw, Query, run_away
 from ..privacy.mechanisms import clip_rows
+from ..tables.table import row_dots
 
 _HELD = 3.0  # times the median length of updates without a budget
 
@@ -62,22 +63,20 @@ def release_init(plan, log=None):
 def sum_of_updates(plan, contributions, positions):
     """``combine`` of the updates, noisy as they are, each within `MetaPlan.longest_updates`.
 
-    With `MetaPlan.holds` within `_HELD` times the length of their median, where all are finite.
+    With `MetaPlan.holds` within `_HELD` times the median of their lengths, where all are finite.
     Otherwise what is not finite counts as 0. For privacy none of it is needed: noise is in already.
     It bounds what a site that sends anything else can do to the initialisation.
     """
-    sent = np.array(contributions["update"], dtype=float)
+    sent = np.asarray(contributions["update"], dtype=float)
+    weights = np.ones(len(sent)) if plan.to is None else plan.to[positions].T
     flat = sent.reshape(len(sent), plan.n_outputs * plan.size)
     if plan.holds:
-        bound = _HELD * np.median(np.linalg.norm(flat, axis=1))
-        if bound > 0.0 and np.isfinite(flat).all():
-            clip_rows(flat, bound)
+        with np.errstate(all="ignore"):
+            lengths = np.sqrt(row_dots(flat, flat))
+            bound = _HELD * np.median(lengths)
+            if bound > 0.0 and np.isfinite(lengths).all():
+                weights = weights * np.minimum(1.0, bound / lengths)
     else:
-        bounds = plan.longest_updates()[positions]
-        for bound in np.unique(bounds):
-            some = flat[bounds == bound]
-            clip_rows(some, bound)
-            flat[bounds == bound] = some
-    if plan.to is not None:
-        return {"update": np.tensordot(plan.to[positions], sent, axes=(0, 0))}
-    return {"update": sent.sum(axis=0)}
+        flat = flat.copy()
+        clip_rows(flat, plan.longest_updates()[positions])
+    return {"update": np.tensordot(weights, flat.reshape(sent.shape), axes=1)}

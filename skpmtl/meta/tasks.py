@@ -63,8 +63,12 @@ class MetaTaskSide(TaskSide):
             return {"columns": self._of_columns(query)}
         init = query.public["init"]
         self.visits[query.pick] += 1
-        parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(query)]
-        return {"update": np.concatenate([np.empty((0, *init.shape[-2:])), *parts])}
+        found, done = np.empty((len(query.pick), *init.shape[-2:])), 0
+        for block, sent in self._sent(query):
+            own = found[done : done + len(block)]
+            np.multiply(self.plan.weights[block, None, None], sent, out=own)
+            done += len(block)
+        return {"update": found}
 
     def check(self, query):
         # Here the tasks spend the budget, and no curator can make them spend more.

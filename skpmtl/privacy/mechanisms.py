@@ -27,7 +27,7 @@ def std_of(mechanism):
 
 # ---------------------------------------------------------------- clipping
 def clip_rows(W, bound):
-    """Scale every row of W (n, d) into the ball ||w||_2 <= bound, in place.
+    """Scale every row of W (n, d) into the ball ||w||_2 <= bound, in place; `bound` may be (n,).
 
     A row with a NaN or an infinite entry becomes zero.
 
