@@ -23,6 +23,7 @@ __all__ = [
     "git",
     "in_own_process",
     "one_thread",
+    "peak_memory",
     "store",
     "stored",
     "write_measured",
@@ -134,6 +135,14 @@ def write_measured(rows, fields, output=None):
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peers stopped early say so
         return write_rows(({**row, **about} for row in rows), fields, output)
+
+
+def peak_memory():
+    """MB that this process has held at most."""
+    import resource  # not on Windows
+
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def in_own_process(function, *given):

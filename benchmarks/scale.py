@@ -1,11 +1,10 @@
 """Seconds and memory of fit and predict against the number of rows.
 
-Every estimator and shape runs in a process of its own, on a quarter and on all of the tasks.
-`memory` is the peak of the process above what it held before the data, over the size of X, y
-and the task ids; `exponent` is the slope of log CPU seconds against log rows.
+Every fit has a process of its own, of a quarter and of all of the tasks. `memory` is the peak of
+the process, data included, above that of a small fit, over the size of X, y and the task ids;
+`exponent` is the slope of log CPU seconds against log rows.
 """
 
-import ctypes
 import time
 import warnings
 
@@ -13,7 +12,7 @@ import numpy as np
 
 import skpmtl
 
-from .command import command_line, commit, in_own_process, write_rows
+from .command import command_line, commit, in_own_process, peak_memory, write_rows
 
 FIELDS = (
     "commit suite estimator tasks rows features "
@@ -22,7 +21,7 @@ FIELDS = (
 SHAPES = ((10_000, 50, 100), (100_000, 20, 50))
 MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
-_PARTS = (4, 1)
+_PARTS = 4, 1
 _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
 
 # Without privacy and with; estimators of several methods appear once per method.
@@ -61,82 +60,33 @@ def make_rows(m, n, d, seed=0):
     return X, y, np.repeat(np.arange(m), n)
 
 
-def _give_back():
-    """What earlier work left free in this process would be taken again, and not be counted."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):  # not of glibc
-        pass
-
-
-def _status(name):
-    """A number of kB from the status of this process, in bytes."""
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(name)) * 1024
-
-
-def measure_one(name, settings, m, n, d, parts=_PARTS):
-    """One estimator on parts of one data set, in this process. -> list of rows"""
+def measure_one(name, settings, m, n, d):
+    """One estimator on one data set, in this process. -> row"""
     warnings.simplefilter("ignore")
-
-    def estimator(tasks):
-        public = {"tasks": range(tasks), "random_state": 0} if settings.get("epsilon") else {}
-        if classify:
-            public["classes"] = [0, 1]
-        return getattr(skpmtl, name)(**settings, **public)
-
     classify = name.endswith("Classifier")
 
-    def rows_of(tasks):
+    def problem(tasks):
+        public = {"tasks": range(tasks), "random_state": 0} if settings.get("epsilon") else {}
         X, y, task = make_rows(tasks, n, d)
         if classify:
+            public["classes"] = [0, 1]
             y = (y > 0).astype(float)
             y[::n], y[1::n] = 0.0, 1.0  # both classes in every task
-        return X, y, task
+        return getattr(skpmtl, name)(**settings, **public), X, y, task
 
-    X, y, task = rows_of(70)  # compiles what is not in the cache
-    estimator(70).fit(X, y, task=task).predict(X, task=task)
-    del X, y, task
-    _give_back()
-    before = _status("VmRSS")
-    X, y, task = rows_of(m)
-    everything = _status("VmRSS") - before
-    size = X.nbytes + y.nbytes + task.nbytes
-    out = []
-    for part in parts:
-        tasks = m // part
-        rows = tasks * n
-        try:
-            with open("/proc/self/clear_refs", "w") as file:
-                file.write("5")  # the peak starts anew
-        except OSError:
-            pass
-        cpu, start = time.process_time(), time.perf_counter()
-        fitted = estimator(tasks).fit(X[:rows], y[:rows], task=task[:rows])
-        middle = time.perf_counter()
-        fitted.predict(X[:rows], task=task[:rows])
-        end = time.perf_counter()
-        spent = time.process_time() - cpu
-        peak = _status("VmHWM") - before - max(everything, size) + size / part
-        out.append(
-            {
-                "estimator": text_of(name, settings),
-                "tasks": tasks,
-                "rows": n,
-                "features": d,
-                "threads": skpmtl.get_num_threads(),
-                "fit_seconds": round(middle - start, 3),
-                "predict_seconds": round(end - middle, 3),
-                "cpu_seconds": round(spent, 3),
-                "memory": round(peak * part / size, 2),
-            }
-        )
-        del fitted
-    used = [row["cpu_seconds"] for row in out]
-    if len(out) > 1 and min(used) >= _LEAST:
-        slope = np.polyfit(np.log([row["tasks"] for row in out]), np.log(used), 1)[0]
-        out[-1]["exponent"] = round(float(slope), 2)
-    return out
+    est, X, y, task = problem(70)  # compiles what is not in the cache
+    est.fit(X, y, task=task).predict(X, task=task)
+    before = peak_memory()
+    est, X, y, task = problem(m)
+    cpu, start = time.process_time(), time.perf_counter()
+    est.fit(X, y, task=task)
+    middle = time.perf_counter()
+    est.predict(X, task=task)
+    seconds = middle - start, time.perf_counter() - middle, time.process_time() - cpu
+    known = text_of(name, settings), m, n, d, skpmtl.get_num_threads()
+    size = (X.nbytes + y.nbytes + task.nbytes) / 2**20
+    used = round((peak_memory() - before) / size, 2)
+    return dict(zip(FIELDS[2:], (*known, *(round(x, 3) for x in seconds), used), strict=False))
 
 
 def measure(quick, only="", shapes=None):
@@ -148,7 +98,12 @@ def measure(quick, only="", shapes=None):
         cases += [(name, {"epsilon": 1.0}, MOST) for name in WITH_MOST]
     for name, settings, shape in cases:
         if only in text_of(name, settings):
-            yield from in_own_process(measure_one, name, settings, *shape)
+            m, n, d = shape
+            rows = [in_own_process(measure_one, name, settings, m // k, n, d) for k in _PARTS]
+            less, more = (row["cpu_seconds"] for row in rows)
+            if less >= _LEAST:
+                rows[-1]["exponent"] = round(np.log(more / less) / np.log(_PARTS[0]), 2)
+            yield from rows
 
 
 def main(arguments=None):

@@ -7,7 +7,6 @@ Every task has a level, and slopes are equal. CPU seconds of one thread, from th
 every fit has a process of its own. GPBoost is left out where it is not installed.
 """
 
-import resource
 import time
 from importlib.util import find_spec
 
@@ -16,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from ..command import command_line, in_own_process, write_rows
+from ..command import command_line, in_own_process, peak_memory, write_rows
 
 FIELDS = ("problem", "peer", "seconds", "megabytes", "ratio")
 SHAPES = ((10_000, 10, 5), (100_000, 10, 5), (1_000_000, 5, 5))
@@ -74,12 +73,12 @@ def measure_one(peer, m, n, d):
     rows, few = table(m, n, d), 10_000 * n
     fit(form(*(part[:few] for part in rows)))  # compiles and imports
     rows = form(*rows)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     start = time.process_time()
     with threadpool_limits(1):
         fit(rows)
     spent = time.process_time() - start
-    return spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return spent, peak_memory() - before
 
 
 def measure(shapes=SHAPES):
