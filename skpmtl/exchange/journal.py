@@ -306,6 +306,16 @@ def write_file(path, data, mode=None):
             os.close(folder)
 
 
+def append_line(path, line):
+    """Add a line of text, safe on disk when this returns, over half a one of a killed process."""
+    with open(path, "a+b", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def lock_file(path, wait):
     """Open a file that one process has at a time, until it is closed or the process ends. -> file
 

@@ -345,7 +345,8 @@ class Sites:
         """
         got = self.channel.exchange(kind, content, timeout)
         for site in content.keys() - got.keys():
-            self._trouble(site, f"no reply in {timeout:g} s: it is away, computes, or hangs")
+            why = "it is away, computes or hangs, or its disk is full"
+            self._trouble(site, f"no reply in {timeout:g} s: {why}")
             self.delivered.pop(site, None)
             self.silent.add(site)
         got = {site: reply for site, reply in got.items() if self._goes_on(site, reply)}

@@ -102,7 +102,7 @@ def run_study(study, kit, attempts=20, pause=10.0):
                 time.sleep(pause)
                 continue
             logger.info("Job %s of the study %s: %s", job, study.name, status)
-            if status == "FINISHED:COMPLETED":
+            if status.startswith("FINISHED:COMPLETED"):
                 return True
             attempts, job = attempts - 1, None
             time.sleep(wait)
@@ -111,7 +111,7 @@ def run_study(study, kit, attempts=20, pause=10.0):
 
 
 def _end(session, job):
-    """Wait for the end of a job. -> its status
+    """Wait for the end of a job. -> its status, and what kept a site from starting it
 
     A server that was killed still lists its jobs as running: those that it does not run are lost.
     """
@@ -119,7 +119,8 @@ def _end(session, job):
     while misses < _MISSES:
         status = session.get_job_status(job)
         if status.startswith("FINISHED"):
-            return status
+            said = session.get_job_meta(job).get("job_deploy_detail") or []
+            return "; ".join([status, *(one for one in said if not one.endswith(": OK"))])
         running = {found.job_id for found in session.get_system_info().job_info}
         misses = misses + 1 if status == "RUNNING" and job not in running else 0
         time.sleep(_LOOK)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..exchange.journal import locked, write_file
+from ..exchange.journal import append_line, locked, write_file
 from ..tables.ids import listed
 from .refusals import Lacking, Refusal
 from .transcript import Transcript
@@ -65,7 +65,7 @@ class Ledger:
                         "no query"
                     )
                 lines.append(line)
-                self._append(line, lines[:-1])
+                append_line(self.path, line)
         return lines
 
     def _last_lines(self):
@@ -111,17 +111,7 @@ class Ledger:
             if not lines:  # a state without a ledger is then one whose ledger was removed
                 write_file(self.path, b"", 0o600)
             write_state(line)
-            self._append(line, lines)
-
-    def _append(self, line, lines):
-        """Write a line after `lines`, over half a line that a killed process has left."""
-        size = sum(len(known.encode()) + 1 for known in lines)
-        with open(self.path, "r+b" if size else "wb", opener=_private) as file:
-            file.seek(size)
-            file.truncate()  # half a line
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+            append_line(self.path, line)
 
 
 class Account:
@@ -293,10 +283,6 @@ def private_folder(path):
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(path, 0o700)
     return path
-
-
-def _private(path, flags):
-    return os.open(path, flags, 0o600)
 
 
 def spending(entries):

@@ -12,11 +12,10 @@ the log.
 
 import json
 import math
-import os
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..exchange.journal import lock_file
+from ..exchange.journal import append_line, lock_file
 
 __all__ = ["RunLog", "line", "missing", "read_log", "standing", "troubles"]
 
@@ -37,25 +36,8 @@ class RunLog:
         }
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         event = {"at": at, "event": event, **fields}
-        with open(self.path, "a+b", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
-            file.truncate(_whole(file))
-            file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, json.dumps(event, allow_nan=False))
         return event
-
-
-def _whole(file):
-    """Bytes up to the end of the last whole line of a file; reads little of a long one."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(end - 4096, 0)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
 
 
 def read_log(folder):
