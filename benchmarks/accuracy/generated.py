@@ -1,18 +1,13 @@
 """Defaults on unseen tables: error of every estimator at its defaults over that of each task alone.
 
     python -m benchmarks.accuracy.generated [--draws R] [--shapes TEXT] [--estimators A,B]
-        [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
-    python -m benchmarks.accuracy.generated --read FILE.csv [--picture FILE.png]
+        [--epsilons .1,1,none] [--jobs J] [--output FILE.csv]
 
 Shapes are those of `benchmarks.accuracy.shapes` whose name contains TEXT, or are named, separated
 by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
-as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians;
-"choice" those of the five families by what tasks share. Everything runs on one thread
-of each of J processes; all of it takes about an hour of one core.
+as good as alone, less is better. epsilon "none" is the exact fit. Everything runs on one thread of
+each of J processes; all of it takes about an hour of one core. `pictures` shows the medians.
 """
-
-import csv
-from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -20,7 +15,6 @@ from joblib import Parallel, delayed
 from ..command import command_line, commit, one_thread, write_rows
 from .alone import known, ratios
 from .cells import epsilon_of
-from .pictures import draw
 from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
@@ -88,22 +82,13 @@ def main(arguments=None):
     parser.add_argument("--shapes", default="")
     parser.add_argument("--estimators", default="", help="names, separated by commas")
     parser.add_argument("--epsilons", default="", help="numbers and none, separated by commas")
-    parser.add_argument("--read", type=Path, default=None, help="draw this CSV, measure nothing")
-    parser.add_argument("--picture", type=Path, default=None)
     options = parser.parse_args(arguments)
-    if options.read:
-        with options.read.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    else:
-        names = options.estimators.split(",") if options.estimators else None
-        text = options.epsilons
-        epsilons = [epsilon_of(part) for part in text.split(",")] if text else EPSILONS
-        cells = measure(chosen(options.shapes), known(names), epsilons, options.draws, options.jobs)
-        at = commit()
-        rows = write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
-    if options.picture:
-        draw(rows, options.picture)
-    return rows
+    names = options.estimators.split(",") if options.estimators else None
+    text = options.epsilons
+    epsilons = [epsilon_of(part) for part in text.split(",")] if text else EPSILONS
+    cells = measure(chosen(options.shapes), known(names), epsilons, options.draws, options.jobs)
+    at = commit()
+    return write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
 
 
 if __name__ == "__main__":

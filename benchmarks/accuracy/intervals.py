@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from .alone import made
 from .cells import RESULTS, measure, named, parser_of, report
-from .peers import designs
+from .peers import gpboost
 from .sources import SOURCES
 
 SIZES = {"few": (0, 5), "middle": (6, 20), "many": (21, np.inf)}
@@ -32,13 +32,7 @@ MIXED = "mixed intercept"
 
 def mixed(sample, nominal):
     """GPBoost's random intercept. -> intervals, standard deviations"""
-    import gpboost
-
-    X, X_test = designs(sample)
-    model = gpboost.GPModel(group_data=sample.task, likelihood="gaussian").fit(y=sample.y, X=X)
-    found = model.predict(
-        X_pred=X_test, group_data_pred=sample.task_test, predict_var=True, predict_response=True
-    )
+    found = gpboost(sample, "squared", predict_var=True)
     std, reach = np.sqrt(found["var"]), norm.ppf(0.5 * (1.0 + nominal))
     return found["mu"][:, None] + np.outer(std, (-reach, reach)), std
 

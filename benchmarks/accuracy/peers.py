@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegressionCV, PoissonRegressor, RidgeCV
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.model_selection import GridSearchCV
 
+from ..random_tables.references import mixed_model
 from . import alone as one_alone
 from .alone import made
 
@@ -87,31 +88,33 @@ def boosting(sample, loss):
 
 def mixed_intercept(sample, loss):
     """GPBoost: all columns have fixed effects, each task a random intercept."""
-    return _gpboost(sample, loss, [])
+    return _means(loss, gpboost(sample, loss)["mu"])
 
 
 def mixed_slopes(sample, loss):
     """GPBoost: further, independent random slopes of the columns that vary within tasks."""
-    return _gpboost(sample, loss, varying(sample)[:_SLOPES])
+    return _means(loss, gpboost(sample, loss, varying(sample)[:_SLOPES])["mu"])
+
+
+def _means(loss, found):
+    return np.column_stack([1.0 - found, found]) if loss == "log-loss" else found
 
 
 def statsmodels(sample, loss):
     """statsmodels' MixedLM with a random intercept, by restricted maximum likelihood."""
-    try:
-        from statsmodels.regression.mixed_linear_model import MixedLM
-    except ImportError:
-        raise Skipped("statsmodels is not installed.") from None
     if loss != "squared":
         raise Skipped("MixedLM has real targets only.")
     X, X_test = designs(sample)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = MixedLM(sample.y, X, groups=sample.task).fit()
-    effects = {task: float(effect.iloc[0]) for task, effect in fitted.random_effects.items()}
-    return X_test @ fitted.fe_params + np.array([effects[task] for task in sample.task_test])
+        found = mixed_model(X, sample.y, sample.task, X_test, sample.task_test)
+    if found is None:
+        raise Skipped("statsmodels is not installed, or finds no model.")
+    return found
 
 
-def _gpboost(sample, loss, slopes):
+def gpboost(sample, loss, slopes=(), **more):
+    """What GPBoost predicts for the test rows: "mu", and what `more` asks for. -> dict"""
     try:
         import gpboost
     except ImportError:
@@ -126,8 +129,7 @@ def _gpboost(sample, loss, slopes):
         predict["group_rand_coef_data_pred"] = sample.X_test[:, slopes]
     model = gpboost.GPModel(**fit, likelihood=_LIKELIHOODS[loss])
     model.fit(y=sample.y, X=X)
-    found = model.predict(X_pred=X_test, predict_response=True, **predict)["mu"]
-    return np.column_stack([1.0 - found, found]) if loss == "log-loss" else found
+    return model.predict(X_pred=X_test, predict_response=True, **predict, **more)
 
 
 def varying(sample):

@@ -1,22 +1,28 @@
-"""A heat map of generated tables."""
+"""The heat map of ``doc/unseen.rst``, of the stored medians.
+
+python -m benchmarks.accuracy.pictures
+"""
+
+import csv
 
 import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from ..command import RESULTS, ROOT
 
 _WORST = 10.0  # ratios beyond this, or below 1 / this, have the last colour
 
 
-def draw(rows, path):
-    """Write the picture of the cells `rows`, as `generated` makes or reads them."""
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    rows = [row for row in rows if row["estimator"] not in ("alone",)]
+def main():
+    with (RESULTS / "unseen.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["estimator"] != "alone"]
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     columns = list(dict.fromkeys((row["estimator"], _budget(row["epsilon"])) for row in rows))
     table, raised = np.full((2, len(shapes), len(columns)), np.nan)
     for row in rows:
         place = columns.index((row["estimator"], _budget(row["epsilon"])))
-        if row["median"] in ("", None):
+        if row["median"] == "":
             raised[shapes.index(row["shape"]), place] = 1.0
         else:
             table[shapes.index(row["shape"]), place] = float(row["median"])
@@ -42,9 +48,12 @@ def draw(rows, path):
     bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01, extend="both")
     bar.set_label("error over each task alone (median)")
     bar.set_ticks([0.1, 0.3, 1, 3, 10], labels=["0.1", "0.3", "1", "3", "10"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(ROOT / "doc" / "_static" / "unseen.png", dpi=110)
 
 
 def _budget(epsilon):
-    return "exact" if epsilon in ("", None) else f"{float(epsilon):g}"
+    return "exact" if epsilon == "" else f"{float(epsilon):g}"
+
+
+if __name__ == "__main__":
+    main()

@@ -6,23 +6,21 @@
 Every run without --seed draws new tables. Bands are of z = (tasks with rows) times mu, at delta
 1e-5: below 20 nothing that tasks share can be found, and the reference is what a task has by
 itself; above it, the best of that, shrunken task means, and the mean. Of classes and counts see
-`scores`; "over base" compares with the shares, or the rate, of all rows. Every row goes to the CSV
-file at once, so that a run that is cut off keeps what it has.
+`scores`; "over base" compares with the shares, or the rate, of all rows.
 """
 
-import argparse
-import csv
 import importlib
 import math
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 import skpmtl
 from skpmtl.privacy.accounting import gdp_mu
 
+from ..accuracy.cells import epsilon_of
+from ..command import command_line, write_rows
 from . import scores
 from .law import draw
 from .references import best_of, error, judged_rows, references
@@ -122,30 +120,23 @@ def words(rows, what="ratio"):
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.random_tables")
+def main(arguments=None):
+    parser = command_line("random_tables", __doc__)
     parser.add_argument("--n", type=int, default=40, help="tables")
     parser.add_argument("--seed", type=int, default=None, help="first seed; default: new ones")
     parser.add_argument("--epsilons", nargs="+", default=["1", "3", "none"])
     parser.add_argument("--estimators", nargs="+", help="default: ours for the targets")
     parser.add_argument("--targets", choices=["real", "classes", "counts"], default="real")
     parser.add_argument("--tidy", action="store_true", help="the law before people store tables")
-    parser.add_argument("--csv", type=Path, default=Path("random_tables.csv"))
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     default = "PrivateMTLClassifier" if given.targets == "classes" else "PrivateMTL"
     estimators = given.estimators or [default]
     warnings.simplefilter("ignore")
     first = given.seed if given.seed is not None else int(np.random.SeedSequence().entropy % 2**31)
-    epsilons = [None if word == "none" else float(word) for word in given.epsilons]
-    rows = []
-    with given.csv.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, FIELDS)
-        writer.writeheader()
-        for seed in range(first, first + given.n):
-            for row in measure(draw(seed, not given.tidy), estimators, epsilons, given.targets):
-                rows.append(row)
-                writer.writerow(row)
-                stream.flush()
+    epsilons = [epsilon_of(word) for word in given.epsilons]
+    tables = (draw(seed, not given.tidy) for seed in range(first, first + given.n))
+    rows = (row for t in tables for row in measure(t, estimators, epsilons, given.targets))
+    rows = write_rows(rows, FIELDS, given.output)
     print(f"seeds {first} to {first + given.n - 1}")
     print("\n".join(summary(rows)))
 

@@ -49,7 +49,8 @@ def references(table):
         "mean": np.full(len(u), y.mean()),
         "pooled": pooled.predict(B),
     }
-    mixed = mixed_model(A, y, t, B, u, pooled.alpha_)
+    A, B = (np.c_[np.ones(len(rows)), rows] for rows in (A, B))
+    mixed = mixed_model(A, y, t, B, u)
     if mixed is not None:
         found["mixed"] = mixed
     return found
@@ -66,18 +67,19 @@ def shrunken_means(y, t, n, own):
     return np.where(present, middle + weight * (own - middle), middle)
 
 
-def mixed_model(A, y, t, B, u, alpha):
-    """Predictions of a linear mixed model with random intercepts; None without statsmodels."""
+def mixed_model(A, y, t, B, u):
+    """Predictions of statsmodels' MixedLM with random intercepts; None where it finds no model.
+
+    `A` and `B`: columns with fixed effects, of rows of tasks `t` for the fit and `u` to predict.
+    """
     try:
         from statsmodels.regression.mixed_linear_model import MixedLM
-    except ImportError:
-        return None
-    try:
-        fit = MixedLM(y, np.c_[np.ones(len(A)), A], t).fit()
+
+        fit = MixedLM(y, A, t).fit()
         effects = {k: float(np.asarray(v)[0]) for k, v in fit.random_effects.items()}
-    except (np.linalg.LinAlgError, ValueError):
+    except (ImportError, np.linalg.LinAlgError, ValueError):
         return None
-    return np.c_[np.ones(len(B)), B] @ fit.fe_params + np.array([effects.get(k, 0.0) for k in u])
+    return B @ fit.fe_params + np.array([effects.get(k, 0.0) for k in u])
 
 
 def best_of(table, known, z):
