@@ -218,7 +218,6 @@ class SecureServers:
                 raise EOFError
             addresses.append(json.loads(line))
         for address in addresses:
-            address = tuple(address) if isinstance(address, list) else address
             control = Client(address, authkey=bytes.fromhex(key))
             self._stack.callback(control.close)
             self.controls.append(control)

@@ -122,16 +122,8 @@ class _Party:
         return Masked(self.open(x ^ b if xor else x - b, xor), b)
 
     def multiply(self, left, right):
-        """Entry by entry, of shares or of `Masked`, in one message."""
-        fresh = [k for k, x in enumerate((left, right)) if not isinstance(x, Masked)]
-        both = [left, right]
-        if fresh:
-            sizes = np.cumsum([both[k].size for k in fresh])[:-1]
-            joined = self.mask(np.concatenate([both[k].ravel() for k in fresh]))
-            for k, e, b in zip(
-                fresh, np.split(joined.e, sizes), np.split(joined.b, sizes), strict=True
-            ):
-                both[k] = Masked(e.reshape(both[k].shape), b.reshape(both[k].shape))
+        """Entry by entry, of shares or of `Masked`."""
+        both = (x if isinstance(x, Masked) else self.mask(x) for x in (left, right))
         return self.product(*both, np.multiply)
 
     # ------------------------------------------------------------------ comparisons

@@ -162,14 +162,12 @@ class Process:
         others = [self.links[r].connection for r in range(1, self.n_servers + 1)]
         for other in others:
             found = json.loads(other.recv_bytes())
-            if fault is not None:
-                continue
-            fault = found["fault"]
+            fault = fault or found["fault"]
             if fault is None and found["job"] != mine["job"]:
                 fault = f"{job}: the servers were given different jobs. Send the same to all."
-            for i, pair in enumerate(zip(splits, found["splits"], strict=False)):
-                if fault is None and pair[0] != pair[1]:
-                    fault = _of_other_splits(job, i)
+            elif fault is None and found["splits"] != splits:
+                pairs = enumerate(zip(splits, found["splits"], strict=True))
+                fault = _of_other_splits(job, next(i for i, (a, b) in pairs if a != b))
         for other in others:
             other.send_bytes(json.dumps(fault).encode())
         return fault
@@ -183,7 +181,7 @@ def _connected(rank, n_servers, listener, addresses, key):
     links = {}
     for other, address in enumerate(addresses):
         if other < rank and (other == 0 or rank == n_servers):
-            connection = Client(_address(address), authkey=key)
+            connection = Client(address, authkey=key)
             connection.send_bytes(str(rank).encode())
             links[other] = Link(connection)
     expected = n_servers if rank == 0 else int(rank < n_servers)
@@ -191,10 +189,6 @@ def _connected(rank, n_servers, listener, addresses, key):
         connection = listener.accept()
         links[int(connection.recv_bytes())] = Link(connection)
     return links
-
-
-def _address(address):
-    return tuple(address) if isinstance(address, list) else address
 
 
 def main():
