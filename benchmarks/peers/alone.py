@@ -10,6 +10,7 @@ from scipy import sparse
 
 import skpmtl
 
+from ..asv.speed.tables import largest_alpha
 from ..command import command_line, write_measured
 from .solvers import cpu_seconds
 
@@ -32,18 +33,11 @@ def wide_tasks(m=2_000, n=10, d=200, seed=0):
     return X, X @ (0.1 * rng.standard_normal(d)) + 0.1 * rng.standard_normal(m * n), task
 
 
-def largest(X, y, task, order):
-    """The smallest strength at which all models are zero: a norm of the gradients there."""
-    parts = [(X[task == t], y[task == t]) for t in np.unique(task)]
-    G = np.array([np.asarray(X.T @ (y - y.mean())).ravel() / len(y) for X, y in parts])
-    return np.linalg.norm(G, 2) if order == "trace" else np.linalg.norm(G, axis=0).max()
-
-
 def fits():
     """Yield (problem, name, call)."""
     data = sparse_rows()
     for kind, order in ((skpmtl.MPMTLGroupSparse, "l21"), (skpmtl.MPMTLLowRank, "trace")):
-        top = largest(*data, order)
+        top = largest_alpha(*data, order)
         for share in (0.3, 0.1, 0.02):
             estimator = kind(alpha=share * top, epsilon=None)
             yield "20 tasks x 200 x 4,000, sparse", f"{kind.__name__}, {share:g}", (estimator, data)
