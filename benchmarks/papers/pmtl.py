@@ -32,7 +32,7 @@ FEMNIST, or, with public lists of words and tags, posts of StackOverflow.
 import itertools
 import math
 import time
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +51,8 @@ from skpmtl.reproduction.pmtl import (
     PublishedPMTLTorchClassifier,
     theorem_1_noise_std,
 )
-from skpmtl.reproduction.pmtl.models import Block, Task, linear_model
+from skpmtl.reproduction.pmtl.models import Task, linear_model
 from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
-from skpmtl.reproduction.pmtl.torch_estimators import ModuleModel
 
 from .tables import best, collected, line, mean_sd, run, sd
 
@@ -582,55 +581,6 @@ def network():
     )
 
 
-class SideBySide(ModuleModel):
-    """`ModuleModel` whose tasks, here all of one length, take their steps together."""
-
-    def blocks(self, tasks):
-        return [np.asarray(tasks)]
-
-    def rows(self, block, index=None):
-        X, y = (np.stack([self.tasks[k][i] for k in block]) for i in (0, 1))
-        return Block(X, y, np.full(y.shape[:2], 1.0 / y.shape[1]))
-
-    def scores(self, W, X):
-        return self._scored(W, X)[0].detach().double().numpy()
-
-    def pull(self, W, X, slope):
-        import torch
-
-        s, back = self._scored(W, X)
-        found = back(torch.as_tensor(slope(s.detach().double().numpy()), dtype=s.dtype))[0]
-        return torch.cat([g.reshape(len(W), -1) for g in found.values()], dim=1).double().numpy()
-
-    def pull_squares(self, W, X, slope):
-        slopes = slope(self.scores(W, X))
-        each = (self.pull(W, X[:, [i]], lambda s, i=i: slopes[:, [i]]) for i in range(X.shape[1]))
-        return sum(g**2 for g in each)
-
-    def _scored(self, W, X):
-        """Scores (q, n, c) of networks W (q, size), and the function of what they pull."""
-        import torch
-
-        flat = torch.tensor(W, dtype=torch.float32)
-        parts = torch.split(flat, [shape.numel() for shape in self.shapes.values()], dim=1)
-        stacked = {
-            name: part.reshape(-1, *shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
-        X = torch.tensor(X, dtype=torch.float32)
-
-        one = torch.func.vmap(partial(torch.func.functional_call, self.module))
-        return torch.func.vjp(lambda parameters: one(parameters, X), stacked)
-
-
-class NetworkRounds(PublishedPMTLTorchClassifier):
-    """The estimator with `SideBySide`."""
-
-    def _model(self, table, outputs):
-        model = super()._model(table, outputs)
-        return SideBySide(model.module, model.tasks, model.n_outputs)
-
-
 NETWORK_NOISES = {None: 150, 12.0: 40, 30.0: 40}  # with the largest T; 40 of 12 are epsilon 2
 NETWORK_CLIPS = (0.1, 0.3, 1.0)
 NETWORK_CHECKPOINTS = (1, 3, 5, 8, 12, 18, 27, 40, 60, 80, 115, 150)
@@ -661,8 +611,8 @@ def network_cells(seed, quick):
         known = {"lam": 0.1, "epsilon": None, "local_steps": STEPS, "learning_rate": data.rate}
         known |= {"tasks": data.tasks, "classes": range(data.classes), "monitor": watch}
         known |= {"random_state": seed, "start_seed": seed, "clip_norm": clip}
-        T = 3 if quick else NETWORK_NOISES[noise]
-        est = NetworkRounds(network, method, n_rounds=T, noise_multiplier=noise, **known)
+        known |= {"n_rounds": 3 if quick else NETWORK_NOISES[noise], "noise_multiplier": noise}
+        est = PublishedPMTLTorchClassifier(network, method, **known)
         try:
             data.fitted(est)
         except ValueError:  # of the diverged, nothing is chosen
@@ -698,9 +648,10 @@ def network_cells(seed, quick):
 
 def _right(data, tasks, W, part):
     """Accuracy of networks W on the "valid" or "test" rows, which lie task by task."""
-    X, y, _ = getattr(data, part)
-    s = tasks.model.scores(W, X.reshape(len(W), -1, X.shape[1]))
-    return float((s.argmax(axis=2).ravel() == y).mean())
+    X, y, task = getattr(data, part)
+    parts = ((w[None], X[None, task == k]) for w, k in zip(W, data.tasks, strict=True))
+    found = np.concatenate([tasks.model.scores(*one)[0].argmax(axis=1) for one in parts])
+    return float((found == y).mean())
 
 
 def _loaded(found, data, how, steps):
