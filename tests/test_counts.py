@@ -91,7 +91,7 @@ def test_exact_fits_reach_the_optimum(est, penalty, intercept):
 def test_last_bits_do_not_keep_gaps_open(cls, intercept):
     """A step may lower the gap, but the objective by less than its last bit."""
     X, y, task, _ = counts(m=4, n=12)
-    for seed in range(20):
+    for seed in range(8):
         other = X * (1 + 2e-16 * np.random.default_rng(seed).integers(-1, 2, X.shape))
         est = cls(0.1, loss="poisson", epsilon=None, tol=1e-11, fit_intercept=intercept)
         est.fit(other, y, task=task)
@@ -158,16 +158,6 @@ def test_sparse_rows_of_few_rows_a_task_are_rows(cls):
     assert np.isfinite(est.coef_).all()
     again = clone(est).fit(X[keep], y[keep], task=task[keep])
     assert_allclose(again.coef_, est.coef_, atol=1e-6)
-
-
-def test_targets_below_zero_are_refused_with_a_remedy():
-    X, y, task, _ = counts()
-    y[30] = -1.0
-    for cls in (PrivateMTL, PrivateMeanRegMTL):
-        est = cls(loss="poisson", tasks=range(6), epsilon=None)
-        with pytest.raises(ValueError, match="first in row 30 .*squared") as error:
-            est.fit(X, y, task=task)
-        assert "-1" not in str(error.value) and not hasattr(est, "coef_")
 
 
 # ------------------------------------------------------------------------- accuracy

@@ -11,7 +11,6 @@ from scipy.special import digamma, polygamma
 from sklearn.base import clone
 
 from skpmtl.preprocessing import TaskImputer, TaskScaler
-from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import SingleTaskWarning
 
 
@@ -55,27 +54,6 @@ def test_same_as_a_scaler_per_task(school_like, with_mean, with_std):
     assert scaler.tasks_.tolist() == sorted(set(ids))
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8])
-def test_a_few_rows_do_no_harm(n):
-    """Errors of tasks on their own, with scales of unit size that are the same or not."""
-    rng, m, d = np.random.default_rng(n), 150, 6
-    for spread, most in [(0.0, 1.05), (0.7, 1.0)]:
-        unit, W = np.exp(spread * rng.normal(size=(m, d))), rng.normal(size=(m, d))
-        task, test = np.repeat(np.arange(m), n), np.repeat(np.arange(m), 20)
-        Z, Z_test = rng.normal(size=(len(task), d)), rng.normal(size=(len(test), d))
-        y = (Z * W[task]).sum(axis=1) + 0.5 * rng.normal(size=len(task))
-        y_test = (Z_test * W[test]).sum(axis=1)
-        rows, new = Z * unit[task], Z_test * unit[test]
-        errors = []
-        for scaler in (None, TaskScaler(task_feature=0, scale=1.0)):
-            X, X_test = np.column_stack([task, rows]), np.column_stack([test, new])
-            if scaler is not None:
-                X, X_test = scaler.fit(X).transform(X), scaler.transform(X_test)
-            est = LocalOnly(task_feature=0, tasks=range(m)).fit(X, y)
-            errors.append(np.mean((est.predict(X_test) - y_test) ** 2))
-        assert errors[1] < most * errors[0] * (1.05 if n < 5 else 1.0)
-
-
 def test_containers(school_like):
     frame, _ = school_like()
     number = np.unique(frame["school"], return_inverse=True)[1]
@@ -115,6 +93,9 @@ def test_errors(school_like):
     for scale in (0.0, [1.0, 2.0], np.inf, "wide"):
         with pytest.raises(ValueError, match="scale= must be None, a positive number or 4 of them"):
             TaskScaler(task_feature="school", scale=scale).fit(frame)
+    for tasks, words in ((["s000"], "Not listed in tasks="), ("all", 'must be "auto" or a list')):
+        with pytest.raises(ValueError, match=words):
+            TaskScaler(task_feature="school", tasks=tasks).fit(frame)
     with pytest.warns(SingleTaskWarning):
         TaskScaler().fit(frame.drop(columns="school"))
 
@@ -133,16 +114,6 @@ def test_listed_tasks_without_rows_have_features_of_zero(scale, with_std):
     new = np.column_stack([np.repeat([2, 9], 6), rng.normal(3.0, 1.0, size=(12, 2))])
     assert_array_equal(scaler.personalize(new).tasks_, [1, 2, 3, 9])
     assert_array_equal(scaler.transform(new), TaskScaler(**settings).fit_transform(new))
-
-
-@pytest.mark.parametrize(
-    "tasks, words",
-    [([1], r"Not listed in tasks=, but in the data: \[3\]"), ("all", 'must be "auto" or a list')],
-)
-def test_wrong_lists_of_tasks(tasks, words):
-    X = np.column_stack([[1, 1, 3, 3], np.arange(4.0)])
-    with pytest.raises(ValueError, match=words):
-        TaskScaler(task_feature=0, tasks=tasks).fit(X)
 
 
 def test_a_task_that_is_added_is_scaled_as_if_it_had_been_there(school_like):

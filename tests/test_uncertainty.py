@@ -19,8 +19,6 @@ METHODS = [
     DPMetaInit(privacy=None),
     LocalOnly(),
 ]
-NAMES = ["levels", "structures", "low-rank", "mean", "meta", "alone"]
-every_method = pytest.mark.parametrize("est", METHODS, ids=NAMES)
 
 
 def tasks_of(m=30, d=4, spread=0.5, noise=1.0, seed=0, sizes=(1, 15), test=20):
@@ -42,16 +40,6 @@ def fit(est, X, y, task, **given):
 
 
 # ------------------------------------------------------------------------ invariances
-@every_method
-def test_std_knows_no_order_of_tasks(est):
-    (X, y, task), (Z, _, of) = tasks_of(m=12, sizes=(3, 9), test=3)
-    std = fit(est, X, y, task).predict(Z, task=of, return_std=True)[1]
-    assert (std > 0).all() and np.isfinite(std).all()
-    other = np.random.default_rng(0).permutation(12)
-    mixed = fit(est, X, y, other[task]).predict(Z, task=other[of], return_std=True)[1]
-    assert_allclose(mixed, std, rtol=1e-6)
-
-
 # -------------------------------------------------------------------------- coverage
 @pytest.mark.parametrize(
     "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "alone"]
@@ -70,7 +58,7 @@ def test_intervals_cover(est):
 
 def test_intervals_cover_with_fewer_rows_than_columns():
     """Around a plane that all tasks share, whose scale 5 rows of a task hardly tell."""
-    rng, m, d = np.random.default_rng(0), 400, 20
+    rng, m, d = np.random.default_rng(0), 200, 20
     W = 1.2 * rng.normal(size=(m, 2)) @ np.linalg.qr(rng.normal(size=(d, 2)))[0].T
     task, of = np.repeat(np.arange(m), 5), np.repeat(np.arange(m), 10)
     X, Z = rng.normal(size=(len(task), d)), rng.normal(size=(len(of), d))
@@ -149,11 +137,3 @@ def test_coverage_is_a_probability(coverage):
     est = LocalOnly(uncertainty=True, tasks=range(3)).fit(X, y, task=task)
     with pytest.raises(ValueError, match=r"coverage=.* in \(0, 1\)"):
         est.predict_interval(X, task=task, coverage=coverage)
-
-
-def test_wide_rows_are_refused():
-    X = sparse.random(40, 20_000, 0.01, format="csr", random_state=0)
-    with pytest.raises(ValueError, match="2000 at most"):
-        PrivateMTL(uncertainty=True, tasks=[0, 1]).fit(
-            X, np.arange(40.0), task=np.repeat([0, 1], 20)
-        )

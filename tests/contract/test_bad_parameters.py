@@ -25,6 +25,7 @@ X, Y, TASK = about_one_model(M, 8, D)
 LABELS = np.digitize(Y, np.quantile(Y, [1 / 3, 2 / 3]))
 RING = sparse.csr_matrix(np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1))
 FACTS = {task: [task % 3, task % 2] for task in range(M)}
+DISTRICTS, ABOVE = {task: "ab"[task % 2] for task in range(M)}, {"district": "above"}
 EXACT = {"epsilon": None}
 LOW, MEAN, MTL = MPMTLLowRank(), PrivateMeanRegMTL(), PrivateMTL()
 SEEN = {"unseen_task": "mean"}
@@ -104,6 +105,7 @@ BAD = [
     # Of two that contradict each other.
     (LOW, {"alpha": 0.0, **EXACT}, "pass a positive alpha or ridge"),
     (LOW, {"algorithm": "proximal"}, "skpmtl.reproduction.PublishedMPMTL"),
+    (LOW, {"delta": 0.0}, 'PublishedMPMTL with mechanism="wishart" and delta=0'),
     (LOW, {"outliers": "entries"}, "epsilon=None"),
     (LOW, {"outliers": "tasks", "alpha": 0.0, "ridge": 1.0, **EXACT}, "positive alpha"),
     (LOW, {"outliers": "tasks", "outlier_alpha": 0.0, **EXACT}, "outlier_alpha"),
@@ -152,6 +154,26 @@ BAD = [
     (ClusteredMTL("auto"), {"alpha": 1.0, **EXACT}, 'needs alpha="auto"'),
     (ClusteredMTL(2), {"alpha": 1.0, "loss": "huber", **EXACT}, 'Leave alpha at "auto"'),
     (ClusteredMTL(2), {"epsilon": 1.0, "delta": 0.0}, "delta"),
+    # Who adds up what tasks send.
+    *((MTL, {"curator": given}, "'curator' parameter") for given in ("server", 3)),
+    *(
+        (MTL, {"curator": given}, "P from 2 to 16")
+        for given in (("servers", 1), ("servers", 17), ("servers", 2.5), ("servers",))
+    ),
+    (DPMetaInit(), {"curator": ["sites", 3, 2]}, "P from 2 to 16"),
+    (LOW, {"curator": "servers", **EXACT}, "pass a finite epsilon"),
+    (DPMetaInit(), {"curator": "servers", "privacy": None}, "of a private fit"),
+    # Factors.
+    *(
+        (MTL, {"factors": factors, "relation": relation}, words)
+        for factors, relation, words in (
+            ({"district": "over"}, DISTRICTS, 'must be "above"'),
+            (ABOVE, None, "private rows.*relation="),
+            (ABOVE, {t: {"region": "a"} for t in range(M)}, "no column 'district'"),
+            (ABOVE, {t: "a" for t in range(M - 1)}, r"without a row in relation=: \[5\]"),
+            ({**ABOVE, "region": "above"}, DISTRICTS, "one factor"),
+        )
+    ),
     # Uncertainty that is not derived.
     *(
         (est, {"uncertainty": True, **given}, f"uncertainty=True, but .*{words}")

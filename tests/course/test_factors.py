@@ -154,19 +154,6 @@ def test_a_budget_that_finds_nothing_leaves_the_public_mean():
     assert_allclose(est.predict(data[0][:3], task=np.full(3, M)), 20.0)
 
 
-def test_factors_that_are_not_above_are_refused_with_a_remedy():
-    data = schools(0, 0.0)
-    for factors, relation, words in [
-        ({"district": "over"}, data[3], 'must be "above"'),
-        (ABOVE, None, "private rows.*relation="),
-        (ABOVE, {t: {"region": "a"} for t in range(M)}, "no column 'district'"),
-        (ABOVE, {t: "a" for t in range(M - 1)}, r"without a row in relation=: \[299\]"),
-        ({"district": "above", "region": "above"}, data[3], "one factor"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            fitted(data, factors=factors, relation=relation)
-
-
 def test_covariates_stand_with_a_factor():
     """Those of the same table of tasks, which move slopes as well."""
     X, y, task, of, effects = schools(5, 2.0)

@@ -1,6 +1,7 @@
 """Billboard files that are damaged, crafted, or cut off as they are written."""
 
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -73,6 +74,14 @@ def refused(path):
     return False
 
 
+def refused_with(message, folder, header, arrays):
+    with open(folder / "board", "wb") as stream:
+        write(stream, header, arrays)
+    assert refused(folder / "board")
+    with pytest.raises(ValueError, match=message):
+        load_billboard(folder / "board")
+
+
 PERSONALIZE = """
 import pickle, sys, warnings
 import numpy as np
@@ -133,12 +142,18 @@ def places(tree, path=()):
         yield path
 
 
+GONE, FIELDS = object(), ("board", "fields")
+
+
 def edited(tree, path, value):
-    """A copy with another value at the end of the path; what is beside the path is shared."""
+    """A copy with another value at the end of the path, or without one; the rest is shared."""
     if not path:
         return value
     tree = tree.copy()
-    tree[path[0]] = edited(tree[path[0]], path[1:], value)
+    if value is GONE and len(path) == 1:
+        del tree[path[0]]
+    else:
+        tree[path[0]] = edited(tree[path[0]] if len(path) > 1 else None, path[1:], value)
     return tree
 
 
@@ -220,6 +235,61 @@ def survivors_of(name, files, folder, most):
             passed.append(path)
     assert len(passed) < 0.35 * len(contents)
     return passed
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("format",), 2, r"format 2, and skpmtl .* reads 3: fit again, or use .* \(skpmtl"),
+        (("format",), GONE, "not a billboard of skpmtl"),
+        (("extra",), 1, "its keys are"),
+        (("params",), GONE, "its keys are"),
+        (("estimator",), "Ridge", "estimator 'Ridge' is not known"),
+        (("estimator",), "PrivateMeanRegMTLClassifier", "unexpected keyword"),
+        (("estimator",), "DPMetaInit", "does not go on with"),
+        (("params", "lambda"), 1.0, "unexpected keyword"),
+        (("params", "sampling"), "poisson", "unexpected keyword"),
+        (("params", "tol"), -1.0, "tol"),
+        (("params", "fit_intercept"), False, "made with True"),
+        (("n_features",), 7, "for 3 features"),
+        (("feature_names",), ["a"], "must be 3 strings"),
+        (("board", "object"), "Path", "type 'Path' is not known"),
+        (("board", "object"), "PenaltyBillboard", "unknown, or missing"),
+        ((*FIELDS, "personalization"), "finetune", "personalization.* are unknown"),
+        ((*FIELDS, "releases", 0), [0.0] * 4, r"a release has the shape \(4,\), not \(\)"),
+        ((*FIELDS, "releases", 0), math.nan, "NaN is not JSON"),
+        ((*FIELDS, "report", "report", "adjacency"), "next", "adjacency='next'"),
+        ((*FIELDS, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),
+    ],
+)
+def test_unknown_or_wrong_content(place, value, message, files, tmp_path):
+    header, arrays = read(files(MEAN))
+    header = edited(header, place, value)
+    named = json.dumps(header)  # arrays that it no longer has are another error
+    kept = {name: array for name, array in arrays.items() if f'"{name}"' in named}
+    refused_with(message, tmp_path, header, kept)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((2, 4)), r"centre has the shape \(2, 4\)"),
+        (np.full(4, np.nan), "board.centre holds NaN or infinity"),
+        (np.array(["a"] * 4), "board.centre holds <U1, not <f8"),
+        (np.ones(4, dtype=complex), "board.centre holds complex128, not <f8"),
+        (np.ones(4, dtype=np.float16), "board.centre holds float16, not <f8"),
+        (np.ones(4, dtype=">f8"), "board.centre holds >f8, not <f8"),
+        (np.ones(4, dtype=np.int64), "centre holds int64, not float64"),
+        (np.ones(4, dtype=[("a", float)]), "board.centre is no array as NumPy writes it"),
+        (np.array([1, 2, 3, None]), "board.centre holds object, not <f8"),
+        (None, "the array 'board.centre' is missing"),
+    ],
+)
+def test_wrong_arrays(array, message, files, tmp_path):
+    header, arrays = read(files(MEAN))
+    others = {name: kept for name, kept in arrays.items() if name != "board.centre"}
+    given = {} if array is None else {"board.centre": array}
+    refused_with(message, tmp_path, header, {**others, **given})
 
 
 def test_crafted_files_are_refused_or_work(files, tmp_path):

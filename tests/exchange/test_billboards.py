@@ -1,6 +1,5 @@
 """Billboards in files: forms of the input, features, labels, other estimators, damage."""
 
-import json
 import math
 import pickle
 import warnings
@@ -9,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
-from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -20,7 +18,6 @@ import skpmtl
 from skpmtl import (
     DPMetaInit,
     MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     PerTask,
     PrivateMeanRegMTL,
@@ -110,29 +107,6 @@ def test_column_of_a_frame(school_like, tmp_path):
     other = load_billboard(tmp_path / "copy.npz")
     other.personalize(table[~old], y[~old])
     assert_same(other.coef_, there.coef_)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_several_outcomes(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3)) / 3
-    Y = (X @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(60, 7)) > 0).astype(float)
-    Y[rng.random(Y.shape) < 0.1] = np.nan
-    Y = pd.DataFrame(Y, columns=list("gfedcba"))
-    est = MPMTLGroupSparseClassifier(epsilon=3.0, **SEED).fit(X, Y[list("edcba")])
-    there = roundtrip(est, tmp_path).personalize(X, Y[["g", "f"]])
-    est.personalize(X, Y[["g", "f"]])
-    assert there.tasks_.tolist() == ["f", "g"]
-    assert_same(there.predict_proba(X), est.predict_proba(X)[:, [6, 5]])
-    assert there.classes_.dtype == est.classes_.dtype
-    # columns are those of the first y here, and a task that comes later is the last one
-    there.personalize(X, Y[["a"]])
-    assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
-    # how sure a model is, which averages probabilities, is asked where it is personalised
-    plain = roundtrip(est, tmp_path).set_params(uncertainty=False).personalize(X, Y[["g", "f"]])
-    score = there.decision_function(X)[:, :2]
-    assert_array_equal(plain.decision_function(X), score)
-    assert_same(plain.predict_proba(X), expit(score))
 
 
 # ------------------------------------------------------------------------- without any task
@@ -255,7 +229,7 @@ def test_who_has_no_billboard(tmp_path):
         load_billboard(tmp_path / "board.npz")
 
 
-# ------------------------------------------------------------------------------ damaged files
+# ------------------------------------------------------------------------------ what is refused
 def test_arrays_may_hold_what_is_below_the_largest_number():
     """And a model may have one feature."""
     for sign in (1.0, -1.0):
@@ -269,41 +243,6 @@ def test_arrays_may_hold_what_is_below_the_largest_number():
     board.n_features = 0
     with pytest.raises(ValueError, match="no features"):
         check_billboard(board)
-
-
-@pytest.fixture
-def written(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        est = fitted(MEAN_UNSEEN, 0)[0]
-    path = tmp_path / "board.npz"
-    save_billboard(est, path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    return path, json.loads(arrays.pop("header").tobytes()), arrays
-
-
-def refused(path, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        load_billboard(path)
-    assert f"{str(path)!r} cannot be read" in str(caught.value)
-    assert "Ask whoever published it" in str(caught.value)
-
-
-def edit(tree, *path, value):
-    for key in path[:-1]:
-        tree = tree[key]
-    if value is None:
-        del tree[path[-1]]
-    else:
-        tree[path[-1]] = value
-
-
-BOARD = ("board", "fields")
-
-
-def rewrite(path, header, arrays):
-    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -352,71 +291,6 @@ def test_from_billboard():
     billboard.root = billboard.root[:, :2]
     with pytest.raises(ValueError, match="root has the shape"):
         make(billboard, classes=[0, 1])
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (("format",), 2, r"format 2, and skpmtl .* reads 3: fit again, or use .* \(skpmtl"),
-        (("format",), None, "not a billboard of skpmtl"),
-        (("extra",), 1, "its keys are"),
-        (("params",), None, "its keys are"),
-        (("estimator",), "Ridge", "estimator 'Ridge' is not known"),
-        (("estimator",), "PrivateMeanRegMTLClassifier", "unexpected keyword"),
-        (("estimator",), "DPMetaInit", "does not go on with"),
-        (("params", "lambda"), 1.0, "unexpected keyword"),
-        (("params", "sampling"), "poisson", "unexpected keyword"),
-        (("params", "tol"), -1.0, "tol"),
-        (("params", "fit_intercept"), False, "made with True"),
-        (("n_features",), 7, "for 4 features"),
-        (("feature_names",), ["a"], "must be 4 strings"),
-        (("board", "object"), "Path", "type 'Path' is not known"),
-        (("board", "object"), "PenaltyBillboard", "unknown, or missing"),
-        ((*BOARD, "personalization"), "finetune", "fields .*personalization.* are unknown"),
-        ((*BOARD, "releases", 0), [0.0] * 4, r"a release has the shape \(4,\), not \(\)"),
-        ((*BOARD, "releases", 0), math.nan, "NaN is not JSON"),
-        ((*BOARD, "report", "report", "adjacency"), "next", "adjacency='next'"),
-        ((*BOARD, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),
-    ],
-)
-def test_unknown_or_wrong_content(written, place, value, message):
-    path, header, arrays = written
-    edit(header, *place, value=value)
-    named = json.dumps(header)  # arrays that it no longer has are another error
-    rewrite(path, header, {name: array for name, array in arrays.items() if f'"{name}"' in named})
-    refused(path, message)
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.ones((2, 5)), r"centre has the shape \(2, 5\)"),
-        (np.full(5, np.nan), "board.centre holds NaN or infinity"),
-        (np.array(["a"] * 5), "board.centre holds <U1, not <f8"),
-        (np.ones(5, dtype=complex), "board.centre holds complex128, not <f8"),
-        (np.ones(5, dtype=np.float16), "board.centre holds float16, not <f8"),
-        (np.ones(5, dtype=">f8"), "board.centre holds >f8, not <f8"),
-        (np.ones(5, dtype=np.int64), "centre holds int64, not float64"),
-        (np.ones(5, dtype=[("a", float)]), "board.centre is no array as NumPy writes it"),
-        (np.array([1, 2, 3, 4, None]), "board.centre holds object, not <f8"),
-        (None, "the array 'board.centre' is missing"),
-    ],
-)
-def test_wrong_arrays(written, array, message):
-    path, header, arrays = written
-    if array is None:
-        del arrays["board.centre"]
-    else:
-        arrays["board.centre"] = array
-    rewrite(path, header, arrays)
-    refused(path, message)
-    arrays["board.centre"] = np.ones(5)
-    rewrite(path, header, arrays)
-    assert load_billboard(path).billboard_.centre.tolist() == [1.0] * 5
-    rewrite(path, header, {**arrays, "board.more": np.ones(2)})
-    refused(path, r"arrays that nothing refers to: \['board.more'\]")
-    rewrite(path, header, {**arrays, "classes": np.array([0, 1])})
-    refused(path, "PrivateMeanRegMTL has none")
 
 
 @pytest.mark.parametrize(

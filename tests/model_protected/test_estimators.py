@@ -1,72 +1,32 @@
-"""Behaviour of the model-protected estimators: shapes, structures, degenerate tasks."""
-
-import warnings
+"""Behaviour of the model-protected estimators: new tasks, units of the target, wide rows."""
 
 import numpy as np
 import pytest
 
 from skpmtl import (
     MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
     MPMTLLowRank,
-    MPMTLLowRankClassifier,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
-from tests.helpers import plain_reference as plain
 from tests.helpers.data import make_rows
 
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
-CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
-# The minimum of an objective; the loop without noise; and with it.
-WAYS = {
-    "exact": {"alpha": 0.1, "epsilon": None},
-    "noise-free": {"epsilon": None},
-    "private": {"epsilon": 50.0, "random_state": 0},
-}
-
-
-def problem(labels=False, sizes=(9, 14, 6, 20, 11, 8), d=5, seed=0):
-    X, y, task = make_rows(list(sizes), d, seed, labels=labels)
-    return X, y, task
+WAYS = {"noise-free": {"epsilon": None}, "private": {"epsilon": 50.0, "random_state": 0}}
 
 
 def fitted(cls, X, y, task, **parameters):
-    parameters = {"tasks": np.unique(task), **plain.listed_classes(cls, y), **parameters}
-    return cls(**parameters).fit(X, y, task=task)
+    return cls(tasks=np.unique(task), **parameters).fit(X, y, task=task)
 
 
-# -------------------------------------------------------------------------------- exact fits
 @pytest.mark.parametrize("penalty_dead", [True, False])
 def test_personalize_of_an_empty_fit(penalty_dead):
     """Exact fit at or above alpha_max: the shape is zero and new models are intercepts."""
-    X, y, task = problem()
+    X, y, task = make_rows([9, 14, 6, 20, 11, 8], 5)
     model = fitted(MPMTLLowRank, X, y, task, epsilon=None, alpha=1e6 if penalty_dead else 1e-3)
     model.personalize(X[task == 1], y[task == 1], task=np.full(14, 77))
     assert model.coef_[-1].any() != penalty_dead
     if penalty_dead:
         assert model.intercept_[-1] == pytest.approx(y[task == 1].mean())
-
-
-# ------------------------------------------------------------------------- odd shapes and tasks
-@pytest.mark.parametrize("way", ["noise-free", "private"])
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_tasks_with_one_class(cls, way):
-    """They are predicted to go on with it, surer with more rows, and no warning mentions them."""
-    X, y, task = problem(labels=True)
-    y[task == 3], y[task == 5] = 1.0, -1.0  # 20 rows, and 8
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
-        warnings.filterwarnings("ignore", message="Little was found")
-        model = fitted(cls, X, y, task, classes=[-1.0, 1.0], **WAYS[way])
-    wrong = [
-        model.predict_proba(X[task == k], task=task[task == k])[:, other].max()
-        for k, other in ((3, 0), (5, 1))
-    ]
-    assert 0.01 < wrong[0] < wrong[1] < 0.25
-
-
-# -------------------------------------------------------------------------- what is found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, PredefinedSplit
 
 import skpmtl
 from skpmtl import (
@@ -85,20 +85,34 @@ def test_screening_changes_nothing(form):
 GRID = {"alpha": [0.5, 0.1, 0.02]}
 
 
-def test_errors_are_those_of_a_grid_search():
-    X, y, task = rows(sizes=(14, 9, 20, 11, 2))
-    table = np.column_stack([task, X])[::-1].copy()  # not sorted
-    model = MPMTLGroupSparseCV(GRID["alpha"], tol=1e-9, task_feature=0).fit(table, y[::-1])
+@pytest.mark.parametrize(
+    "cls, single, n_classes",
+    [
+        (MPMTLGroupSparseCV, MPMTLGroupSparse, 0),
+        (MPMTLLowRankClassifierCV, MPMTLLowRankClassifier, 2),
+        (MPMTLLowRankClassifierCV, MPMTLLowRankClassifier, 3),
+    ],
+)
+def test_errors_are_those_of_a_grid_search(cls, single, n_classes):
+    """Also where a fold leaves one class to a task, whose labels are then spread."""
+    X, y, task = rows("multinomial" if n_classes else "squared", (14, 9, 20, 11, 4))
+    if n_classes:
+        y = y > 1 if n_classes == 2 else y
+        y[task == 3] = y[0]
+        y[np.flatnonzero(task == 3)[0]] = not y[0] if n_classes == 2 else (y[0] + 1) % 3
+    table, y = np.column_stack([task, X])[::-1].copy(), y[::-1]  # not sorted
+    model = cls(GRID["alpha"], cv=3, tol=1e-9, task_feature=0).fit(table, y)
     search = GridSearchCV(
-        MPMTLGroupSparse(epsilon=None, tol=1e-9, task_feature=0),
+        single(epsilon=None, tol=1e-9, task_feature=0),
         GRID,
-        cv=TaskStratifiedKFold(5, task_feature=0),
-        scoring="neg_mean_squared_error",
-    ).fit(table, y[::-1])
-    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(5)]
-    np.testing.assert_allclose(model.mse_path_, -np.array(expected).T, rtol=1e-6)
+        cv=TaskStratifiedKFold(3, task_feature=0),
+        scoring="neg_log_loss" if n_classes else "neg_mean_squared_error",
+    ).fit(table, y)
+    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
+    found = model.log_loss_path_ if n_classes else model.mse_path_
+    np.testing.assert_allclose(found, -np.array(expected).T, rtol=1e-5)
     assert model.alpha_ == search.best_params_["alpha"]
-    np.testing.assert_allclose(model.coef_, search.best_estimator_.coef_, atol=1e-6)
+    np.testing.assert_allclose(model.coef_, search.best_estimator_.coef_, atol=1e-5)
     assert model.dual_gap_ <= 1e-9 * model.objective_
     assert model.predict(table[:2]).shape == (2,)
 
@@ -120,75 +134,32 @@ def test_paths_through_squared_models_end_where_single_fits_do(penalty, monkeypa
     np.testing.assert_allclose(found, plain_path, atol=1e-4 * np.abs(found).max())
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_log_losses_are_those_of_a_grid_search(n_classes):
-    """Also where a fold leaves one class to a task, whose labels are then spread."""
-    X, y, task = rows("multinomial")
-    y = y > 1 if n_classes == 2 else y
-    y[task == 3] = y[0]
-    y[np.flatnonzero(task == 3)[0]] = not y[0] if n_classes == 2 else (y[0] + 1) % 3
-    table = np.column_stack([task, X])
-    settings = {"tol": 1e-9, "task_feature": 0}
-    model = MPMTLLowRankClassifierCV(GRID["alpha"], cv=3, **settings).fit(table, y)
-    search = GridSearchCV(
-        MPMTLLowRankClassifier(epsilon=None, **settings),
-        GRID,
-        cv=TaskStratifiedKFold(3, task_feature=0),
-        scoring="neg_log_loss",
-    ).fit(table, y)
-    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
-    np.testing.assert_allclose(model.log_loss_path_, -np.array(expected).T, rtol=1e-5)
-    assert model.alpha_ == search.best_params_["alpha"]
-    assert model.predict_proba(table[:2]).shape == (2, n_classes)
-
-
 def test_forms_of_input():
     """The same folds of the same rows: long, shuffled, a mapping, CSR; wide and unfolded."""
     X, y, task = rows()
     fold = np.arange(len(X)) % 3
-    folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
     settings = {"n_alphas": 4, "eps": 0.05, "tol": 1e-11}
-    expected = MPMTLLowRankCV(cv=folds, **settings).fit(X, y, task=task)
+    expected = MPMTLLowRankCV(cv=PredefinedSplit(fold), **settings).fit(X, y, task=task)
     order = np.random.default_rng(0).permutation(len(X))
-    where = np.argsort(order)
-    moved = [tuple(np.sort(where[side]) for side in sides) for sides in folds]
     parts = {k: X[task == k] for k in range(5)}, {k: y[task == k] for k in range(5)}
-    for model in (
-        MPMTLLowRankCV(cv=moved, **settings).fit(X[order], y[order], task=task[order]),
-        MPMTLLowRankCV(cv=folds, **settings).fit(*parts),
-        MPMTLLowRankCV(cv=folds, **settings).fit(sparse.csr_matrix(X), y, task=task),
+    for folds, given in (
+        (fold[order], (X[order], y[order], task[order])),
+        (fold, parts),
+        (fold, (sparse.csr_matrix(X), y, task)),
     ):
+        model = MPMTLLowRankCV(cv=PredefinedSplit(folds), **settings).fit(*given)
         np.testing.assert_allclose(model.mse_path_, expected.mse_path_, rtol=1e-5)
         np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-5)
     assert stack_tasks(*parts)[0].shape == X.shape
 
     Y = np.random.default_rng(1).standard_normal((30, 4)) + X[:30, :1]
-    for missing in (False, True):
-        if missing:
-            Y[::4, 1] = Y[3, 0] = np.nan
-        rows_of_x = np.arange(30) % 5
-        wide = MPMTLGroupSparseCV(**settings).fit(X[:30], Y)
-        given = MPMTLGroupSparseCV(
-            cv=[(np.flatnonzero(rows_of_x != k), np.flatnonzero(rows_of_x == k)) for k in range(5)],
-            **settings,
-        ).fit(X[:30], Y)
-        unfolded = [np.flatnonzero(~np.isnan(column)) for column in Y.T]
-        long = MPMTLGroupSparseCV(
-            cv=[
-                tuple(np.flatnonzero(side) for side in (mask, ~mask))
-                for mask in (
-                    np.concatenate([rows_of_x[i] for i in unfolded]) != k for k in range(5)
-                )
-            ],
-            **settings,
-        ).fit(
-            np.concatenate([X[i] for i in unfolded]),
-            np.concatenate([Y[i, k] for k, i in enumerate(unfolded)]),
-            task=np.repeat(np.arange(4), [len(i) for i in unfolded]),
-        )
-        np.testing.assert_allclose(given.mse_path_, long.mse_path_, rtol=1e-5)
-        assert np.allclose(wide.mse_path_, given.mse_path_, rtol=1e-9) != missing
-        assert wide.mse_path_.shape == (4, 5)
+    Y[::4, 1] = Y[3, 0] = np.nan
+    fold, (column, row) = np.arange(30) % 5, np.nonzero(~np.isnan(Y.T))
+    wide = MPMTLGroupSparseCV(cv=PredefinedSplit(fold), **settings).fit(X[:30], Y)
+    long = MPMTLGroupSparseCV(cv=PredefinedSplit(fold[row]), **settings)
+    long.fit(X[row], Y[row, column], task=column)
+    np.testing.assert_allclose(wide.mse_path_, long.mse_path_, rtol=1e-5)
+    assert wide.mse_path_.shape == (4, 5)
 
 
 @pytest.mark.parametrize("unseen", ["error", "mean"])
