@@ -139,7 +139,7 @@ def test_only_releases_depend_on_a_neighbour(case):
 
 
 @every(first_of_every_form(CASES))
-@pytest.mark.spread(6)
+@pytest.mark.spread(3)
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     replayed(case, everybody)
@@ -243,6 +243,7 @@ def test_report(case):
 
 
 @every(FIRST.values())
+@pytest.mark.spread(4)
 def test_noise_is_that_of_the_operating_system_by_default(case):
     seeded, data = fitted(case)
     est, billboards = clone(case.estimator), [seeded.billboard_]

@@ -228,15 +228,6 @@ def judge(est, args):
             assert np.shape(predicted)[0] == len(args[2])
 
 
-@pytest.mark.spread(4)
-@of_every_estimator
-def test_odd_numbers(name, data):
-    """Valid input: a fit, or an error that says which parameter to change."""
-    if "PerTask" in name:
-        pytest.skip("what the estimator of another package does")
-    judge(settled(name), sound(data.draw, name))
-
-
 @pytest.mark.spread(8)
 @of_every_estimator
 def test_odd_input(name, data):

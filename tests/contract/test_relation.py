@@ -85,6 +85,7 @@ def test_tasks_without_rows_follow_from_their_covariates(est, tmp_path):
 
 
 @pytest.mark.parametrize("est", LOOP, ids=repr)
+@pytest.mark.spread(2)
 def test_places_of_tasks_do_not_change_a_fit(est, tmp_path):
     """Of one process, of sites that send sums or contributions, and of parts on the disk.
 

@@ -178,6 +178,7 @@ HELPS = [  # with the classes, and the largest error over that without a start o
 
 
 @pytest.mark.parametrize("est, n_classes, helps", HELPS, ids=repr)
+@pytest.mark.spread(6)
 def test_a_good_start_helps_and_a_bad_one_is_left(est, n_classes, helps):
     (X, y, task), (A, z, of) = rows(1, spread=0.5), rows(1, 200, of=1, spread=0.5)
     given = dict(SEEDED)

@@ -56,7 +56,7 @@ def test_mean_slopes_do_not_depend_on_a_unit_or_an_origin(unit, origin):
     assert np.linalg.norm(coef - slopes) < 0.1 * np.linalg.norm(slopes)
 
 
-@pytest.mark.parametrize(("unit", "origin"), [(1e4, 0.0), (1e-4, 0.0), (1.0, 1e3), (30.0, 1e5)])
+@pytest.mark.parametrize(("unit", "origin"), [(1e-4, 0.0), (30.0, 1e5)])
 def test_columns_of_tasks_have_no_unit_without_a_budget(unit, origin):
     """A column that varies between tasks alone, such as the size of a school."""
     rng = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from skpmtl import PrivateMTL
 from skpmtl.course.billboard import HierarchicalBillboard, models_of
 from skpmtl.course.errors import OF_ROWS, ROUNDS, Errors, effects
 from skpmtl.course.plan import ERRORS
-from skpmtl.exchange.protocol import Population
 from skpmtl.tables.forms import read_training
 
 
@@ -21,11 +20,6 @@ def asked(d, **given):
 
 def test_shares_of_all_rounds_are_those_of_the_plan():
     assert OF_ROWS + sum(sum(shares.values()) for shares in ROUNDS) == pytest.approx(ERRORS)
-
-
-def test_sites_know_the_questions():
-    specs = PrivateMTL(standard_errors=True)._query_specs(Population(np.arange(4), 3))
-    assert {"errors", "row squares"} <= specs.keys()
 
 
 def table(m, seed, n=10):

@@ -107,17 +107,8 @@ def enumerated_delta(epsilons, epsilon):
 @pytest.mark.parametrize("T, eps0", [(1, 1.0), (7, 0.3), (10, 2.0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
 def test_optimal_homogeneous_composition(T, eps0, epsilon):
-    p = 1 / (1 + math.exp(-eps0))
-    formula = sum(
-        max(
-            0,
-            math.comb(T, i)
-            * (p**i * (1 - p) ** (T - i) - math.exp(epsilon) * p ** (T - i) * (1 - p) ** i),
-        )
-        for i in range(T + 1)
-    )
-    assert optimal_pure_delta([eps0] * T, epsilon) == pytest.approx(formula, rel=1e-10, abs=1e-15)
-    assert formula == pytest.approx(enumerated_delta([eps0] * T, epsilon), rel=1e-10, abs=1e-15)
+    exact = enumerated_delta([eps0] * T, epsilon)
+    assert optimal_pure_delta([eps0] * T, epsilon) == pytest.approx(exact, rel=1e-10, abs=1e-15)
 
 
 def test_heterogeneous_composition_is_a_tight_bound():
@@ -202,22 +193,6 @@ def test_pure_calibration_stays_on_the_private_side():
         assert cb_epsilon(budgets, 1e-5) <= epsilon
         budgets = pure_epsilons(epsilon, 1e-5, np.ones(30), "optimal")
         assert optimal_pure_delta(budgets, epsilon) <= 1e-5
-
-
-def test_pure_tables():
-    """Diagonal Laplace over exact Gaussian noise, std per entry, d irrelevant (section 3)."""
-    table = {
-        0.1: ([0.88, 2.3, 2.3, 2.3], [0.85, 1.4, 1.4, 1.4]),
-        1.0: ([0.57, 1.8, 2.0, 2.0], [0.57, 1.4, 1.4, 1.4]),
-        10.0: ([0.36, 1.1, 1.7, 1.7], [0.36, 1.1, 1.4, 1.4]),
-    }
-    for epsilon, rows in table.items():
-        for method, row in zip(["cb", "optimal"], rows, strict=True):
-            for T, expected in zip([1, 10, 50, 200], row, strict=True):
-                eps_t = pure_epsilons(epsilon, PAPER_DELTA, np.ones(T), method)
-                ratio = math.sqrt(2) / eps_t[0] * gdp_mu(epsilon, PAPER_DELTA) / math.sqrt(T)
-                assert ratio == pytest.approx(expected, abs=0.051 if expected > 1 else 0.0051)
-    assert pure_epsilons(1.0, 0.0, [1, 3]) == pytest.approx([0.25, 0.75])
 
 
 @pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-310, 1e-200, 1e-8, 0.9])

@@ -177,11 +177,6 @@ def test_grid():
     assert huge[0] == float(2**60 + 1)
 
 
-def test_secure_needs_the_operating_system():
-    with pytest.raises(ValueError, match="random_state=3"):
-        noise_source(3, secure=True)
-
-
 def test_secure_mechanisms():
     pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
     from skpmtl.privacy import SymmetricGaussian

@@ -33,19 +33,6 @@ def test_fixed_size_is_the_mixture_over_participation(adjacency, c):
     )
 
 
-def test_fixed_size_gives_no_amplification_in_one_round():
-    """Coalition of the others: delta = rate * gdp_delta, Monte Carlo with m = 4, q = 2."""
-    z, epsilon, n = 1.0, 1.0, 400_000
-    rng = np.random.default_rng(0)
-    drawn = rng.uniform(size=n) < 0.5
-    output = rng.standard_normal(n) * z + drawn  # the coalition knows `drawn`
-    loss = np.where(drawn, (2 * output - 1) / (2 * z**2), 0.0)
-    samples = np.maximum(0.0, 1 - np.exp(epsilon - loss))
-    exact = fixed_size_delta(z, 1, 0.5, epsilon, "zero-out")
-    assert abs(samples.mean() - exact) < 4.5 * samples.std() / math.sqrt(n)
-    assert exact == pytest.approx(0.5 * gdp_delta(1.0, 1.0))
-
-
 @pytest.mark.parametrize("adjacency, expected", [("zero-out", 9.1), ("replace-one", 23.0)])
 def test_fixed_size_calibration(adjacency, expected):
     rate = 14 / 139

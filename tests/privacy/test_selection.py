@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.stats import kstest, logser, norm, poisson
 
 from skpmtl.privacy import gdp_mu, selection_epsilon, selection_mu
@@ -46,33 +45,6 @@ def test_one_trial_is_a_single_run():
 
 
 # ---------------------------------------------------------------- against the definition
-def best_density(density, cdf, weights):
-    """Density of the best of K: p(x) F'(P(better is not found)), F' from the weights."""
-    j = np.arange(1, len(weights) + 1)
-
-    def value(x):
-        return density(x) * float((weights * j) @ cdf(x) ** (j - 1.0))
-
-    return value
-
-
-@drawn(
-    4,
-    distribution=st.sampled_from(RANDOM),
-    mu=st.floats(0.05, 0.6),
-    shift=st.sampled_from([1.0, -1.0]),  # a higher score, and a lower one
-)
-def test_renyi_divergence_of_the_best_run(distribution, mu, shift):
-    """The output is the score itself: the exact divergence stays below the bound."""
-    weights = trial_probabilities(4.0, distribution)[:400]
-    p = best_density(norm.pdf, norm.cdf, weights)
-    q = best_density(lambda x: norm.pdf(x, shift * mu), lambda x: norm.cdf(x, shift * mu), weights)
-    for order in (1.5, 4.0, 12.0):
-        moment = quad(lambda x, a=order: p(x) ** a * q(x) ** (1 - a), -9, 9, epsabs=1e-10)[0]
-        bound = float(selection_rdp(mu, 4.0, distribution, np.array([order]))[0])
-        assert math.log(moment) / (order - 1) <= bound
-
-
 def lemma(mu, n, distribution, order):
     """Lemma 7 with the generating function summed term by term."""
     weights = trial_probabilities(n, distribution)
