@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.asv.speed.tables import HOMES, public
+from benchmarks.asv.speed.tables import public
 
 # The one list of what is compared.
 ESTIMATORS = (
@@ -24,13 +24,6 @@ ESTIMATORS = (
 POOLED = "pooled"  # one ridge, or logistic regression, for all rows
 _PENALTIES = np.logspace(-3, 4, 8)
 _LEAST = 1e-6  # bound on probabilities, so that no single row decides
-
-
-def known(names=None):
-    """The names of `ESTIMATORS` that this version of the package has, and `POOLED`."""
-    found = [name for name in ESTIMATORS if any(hasattr(home, name) for home in HOMES)]
-    found.append(POOLED)
-    return [name for name in found if names is None or name in names]
 
 
 def made(name, classes, sample, epsilon, seed):

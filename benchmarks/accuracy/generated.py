@@ -13,11 +13,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from ..command import command_line, commit, one_thread, write_rows
-from .alone import known, ratios
+from .alone import ESTIMATORS, POOLED, ratios
 from .cells import epsilon_of
 from .shapes import SHAPES
 
-EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
 FIELDS = (
     "commit shape role loss tasks rows features "
     "estimator epsilon mean median worst draws seconds note"
@@ -80,13 +79,16 @@ def main(arguments=None):
     parser = command_line("accuracy.generated", __doc__, jobs=True)
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--shapes", default="")
-    parser.add_argument("--estimators", default="", help="names, separated by commas")
-    parser.add_argument("--epsilons", default="", help="numbers and none, separated by commas")
+    parser.add_argument(
+        "--estimators", default=",".join((*ESTIMATORS, POOLED)), help="names, separated by commas"
+    )
+    parser.add_argument(
+        "--epsilons", default=".1,.3,1,3,10,none", help="numbers and none, separated by commas"
+    )
     options = parser.parse_args(arguments)
-    names = options.estimators.split(",") if options.estimators else None
-    text = options.epsilons
-    epsilons = [epsilon_of(part) for part in text.split(",")] if text else EPSILONS
-    cells = measure(chosen(options.shapes), known(names), epsilons, options.draws, options.jobs)
+    names = options.estimators.split(",")
+    epsilons = [epsilon_of(part) for part in options.epsilons.split(",")]
+    cells = measure(chosen(options.shapes), names, epsilons, options.draws, options.jobs)
     at = commit()
     return write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
 

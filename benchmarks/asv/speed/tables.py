@@ -14,7 +14,6 @@ import numpy as np
 import skpmtl
 import skpmtl.reproduction
 
-HOMES = (skpmtl.reproduction, skpmtl)
 SCHOOL = Path("skpmtl", "datasets", "data", "school.npz")
 HERE = Path(__file__).resolve().parents[3]  # as it is here, whichever commit is measured
 if not (HERE / SCHOOL).is_file():  # tests of an installed package
