@@ -122,9 +122,12 @@ class Federation:
         self.end = time.monotonic() + LIMIT  # the commands before may take long
         for name in ("localhost", *SITES):
             self.start(name)
+        self.submit()
+        return self
+
+    def submit(self):
         kit = str(self.kits / "curator@example.org")
         self.start("run", sys.executable, "-m", "skpmtl.federated", "run", "study.json", kit)
-        return self
 
     def __exit__(self, *_):
         for name in self.processes:
@@ -196,8 +199,10 @@ def test_killed_site_and_server_spend_nothing_twice(federation):
     federation.start("site-b")
     federation.wait(3, federation.end)
     federation.kill("localhost")
+    federation.kill("run")
     kept |= releases(federation)
     federation.start("localhost")
+    federation.submit()
     finish(federation, kept)
 
 
@@ -208,7 +213,8 @@ def test_full_disk_of_a_site_spends_nothing(federation):
     in the next job."""
     federation.limit("site-c", 64)
     federation.wait_for(lambda events: events[-1]["event"] == "end", federation.end)
-    assert read_log(federation.curator)[-1]["error"].startswith("TooFew: Query")
+    error = read_log(federation.curator)[-1]["error"]
+    assert error.startswith("TooFew: Query") and "its disk is full" in error
     kept = releases(federation)
     ledger = federation.site("site-c").parent / "ledger.jsonl"
     assert len(ledger.read_text().splitlines()) == len(kept)
