@@ -6,7 +6,6 @@ import numpy as np
 
 from ..exchange.protocol import PublicDraw, Query, run_away
 from ..privacy.mechanisms import clip_rows
-from ..tables.table import row_dots
 
 _HELD = 3.0  # times the median length of updates without a budget
 
@@ -72,7 +71,7 @@ def sum_of_updates(plan, contributions, positions):
     flat = sent.reshape(len(sent), plan.n_outputs * plan.size)
     if plan.holds:
         with np.errstate(all="ignore"):
-            lengths = np.sqrt(row_dots(flat, flat))
+            lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
             bound = _HELD * np.median(lengths)
             if bound > 0.0 and np.isfinite(lengths).all():
                 weights = weights * np.minimum(1.0, bound / lengths)
