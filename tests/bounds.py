@@ -26,16 +26,6 @@ FOLDERS = [
     "contract/test_weights.py",
     "contract/test_fuzz.py",
 ]
-# Columns that each access touches; those of four rows are addressed one by one.
-WIDTHS = {
-    "_load": 8,
-    "_store": 8,
-    "_store4": 8,
-    "_same": 1,
-    "_along": 4,
-    "_row": 32,
-    "_set_row": 32,
-}
 
 
 def check_indices():
@@ -47,22 +37,16 @@ def check_indices():
 
     address, fixed = registers._address, arrayobj.fix_integer_index
 
-    def checked_address(context, builder, kind, array, index, below=0):
-        frame = sys._getframe(1)
-        while frame.f_code.co_name not in WIDTHS:
-            frame = frame.f_back
+    def checked_address(context, builder, kind, array, index, number=None):
+        # Of eight numbers the last one must lie in the row, too; rows of numbers are whole.
+        further = 7 if sys._getframe(1).f_code.co_name in ("_load", "_store") else 0
         field = context.data_model_manager[kind].get_field_position("shape")
         shape = cgutils.unpack_tuple(builder, builder.extract_value(array, field))
         for axis, i in enumerate(index):
-            further = 0
-            if axis == len(index) - 1:
-                further = WIDTHS[frame.f_code.co_name] - 1
-            elif axis == len(index) - 2:
-                further = below
-            last = builder.add(i, i.type(further))
+            last = builder.add(i, i.type(further * (axis == len(index) - 1)))
             cgutils.do_boundscheck(context, builder, i, shape[axis], axis)
             cgutils.do_boundscheck(context, builder, last, shape[axis], axis)
-        return address(context, builder, kind, array, index, below)
+        return address(context, builder, kind, array, index, number)
 
     def checked_index(context, builder, kind, index, size):
         if kind.signed:

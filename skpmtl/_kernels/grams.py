@@ -13,16 +13,7 @@ matter.
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import (
-    along,
-    load,
-    same,
-    splat,
-    splat4,
-    store,
-    store4,
-    total,
-)
+from .._runtime.registers import load, same, splat, store, total
 from .linalg import gram, mass_of, pack, packed_product, spd_inverse
 
 
@@ -79,10 +70,15 @@ def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
         square += t * (0.125 * total(a))
         for i in range(0, d, 4):
             for o in range(i // 8 * 8, d + 1, 8):
-                products = splat4(0.0)
+                s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
                 for p in range(n):
-                    products = products + along(Z, p, i) * load(Z, p, o)
-                store4(K, i, o, products * t)
+                    z = load(Z, p, o)
+                    s0, s1 = s0 + same(Z, p, i) * z, s1 + same(Z, p, i + 1) * z
+                    s2, s3 = s2 + same(Z, p, i + 2) * z, s3 + same(Z, p, i + 3) * z
+                store(K, i, o, s0 * t)
+                store(K, i + 1, o, s1 * t)
+                store(K, i + 2, o, s2 * t)
+                store(K, i + 3, o, s3 * t)
         for i in range(d):
             for j in range(i, d):
                 G[k, i, j] = K[i, j]

@@ -2,13 +2,11 @@
 
 A `load`, a product and a sum become one instruction of the processor each, or two where its
 registers are shorter: several sums stay in registers while a loop runs, which numba's own loops do
-not achieve. Four of them that belong to four rows are one value, too: numba takes as long for a
-statement about one number as for one about all of these. So are the 16 numbers of a row, with
-choices, roots, exponentials and logarithms: kernels over tasks side by side, which would have a
-loop for every statement, are compiled in a fraction of the time. Uncompiled, the same code runs on
-arrays of so many numbers, so that a kernel stays a plain function. Indices are not checked and not
-negative; the numbers past the end of a row that eight at a time may touch, and past the last row
-that four may, belong to the caller.
+not achieve. The 16 numbers of a row are one value, too, with choices, roots, exponentials and
+logarithms: kernels over tasks side by side, which would have a loop for every statement, are
+compiled in a fraction of the time. Uncompiled, the same code runs on arrays of so many numbers, so
+that a kernel stays a plain function. Indices are not checked and not negative; the numbers past the
+end of a row that eight at a time may touch belong to the caller.
 """
 
 import inspect
@@ -21,12 +19,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
-LANES, ROWS = 8, 4
+LANES = 8
 WIDE = 2 * LANES  # numbers of a row
 
 _NUMBER, _PLACE, _BYTE = ir.DoubleType(), ir.IntType(32), ir.IntType(8)
 _REGISTER = ir.VectorType(_NUMBER, LANES)
-_REGISTERS = ir.ArrayType(_REGISTER, ROWS)
 _WIDE, _BITS = (ir.VectorType(kind, WIDE) for kind in (_NUMBER, ir.IntType(64)))
 
 
@@ -56,25 +53,6 @@ def total(x):
     for half in (4, 2, 1):
         x = x + np.roll(x, half)
     return float(x[0])
-
-
-def store4(a, *rest):
-    """a[..., i : i + 4, j : j + 8] = x, where x is the last argument."""
-    a[(*rest[:-3], *_four_by_eight(*rest[-3:-1]))] = rest[-1]
-
-
-def _four_by_eight(i, j):
-    return slice(i, i + ROWS), slice(j, j + LANES)
-
-
-def along(a, *index):
-    """Eight times each of the four numbers a[..., j : j + 4] of a row."""
-    return np.repeat(a[(*index[:-1], slice(index[-1], index[-1] + ROWS))], LANES).reshape(ROWS, -1)
-
-
-def splat4(x):
-    """Four by eight times the number x."""
-    return np.full((ROWS, LANES), float(x))
 
 
 def row(a, *index):
@@ -148,24 +126,13 @@ class _Wide(types.Type):
         super().__init__(name="skpmtl.wide")
 
 
-class _Vectors(types.Type):
-    def __init__(self):
-        super().__init__(name="skpmtl.four_by_eight")
-
-
-_vector, _vectors, _wide = _Vector(), _Vectors(), _Wide()
+_vector, _wide = _Vector(), _Wide()
 
 
 @register_model(_Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, _REGISTER)
-
-
-@register_model(_Vectors)
-class _VectorsModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(manager, kind, _REGISTERS)
 
 
 @register_model(_Wide)
@@ -211,12 +178,9 @@ def _writes(kind):
 
 
 def _arithmetic(args):
-    if len(args) == 2 and _wide in args and set(args) <= {_wide, types.float64}:
-        return _wide(*args)
-    if len(args) == 2 and set(args) <= {_vectors, _vector, types.float64}:
-        for kind in (_vectors, _vector):
-            if kind in args:
-                return kind(*args)
+    for kind in (_wide, _vector):
+        if len(args) == 2 and kind in args and set(args) <= {kind, types.float64}:
+            return kind(*args)
     return None
 
 
@@ -224,9 +188,6 @@ _typed(load, _reads(_vector))
 _typed(same, _reads(_vector))
 _typed(store, _writes(_vector))
 _typed(splat, lambda args: _vector(types.float64))
-_typed(along, _reads(_vectors))
-_typed(store4, _writes(_vectors))
-_typed(splat4, lambda args: _vectors(types.float64))
 _typed(total, lambda args: types.float64(_vector))
 
 
@@ -249,8 +210,8 @@ def _number(context, kind):
     return context.get_data_type(kind.dtype)
 
 
-def _address(context, builder, kind, array, index, below=0, number=None):
-    """Of an entry, or of the one so many rows below it; entries may be rows of numbers."""
+def _address(context, builder, kind, array, index, number=None):
+    """Of an entry, which may be a row of numbers."""
 
     # Straight from the fields: a proxy of the array is a dozen instructions more for every access,
     # which the compiler has to read and to remove.
@@ -260,8 +221,6 @@ def _address(context, builder, kind, array, index, below=0, number=None):
 
     place, strides = builder.bitcast(field("data"), _BYTE.as_pointer()), field("strides")
     for axis, i in enumerate(index[:-1]):
-        if below and axis == len(index) - 2:
-            i = builder.add(i, i.type(below))
         jump = builder.mul(builder.extract_value(strides, axis), i)
         place = _step(builder, place, _BYTE, jump)
     number = number or _number(context, kind)
@@ -283,27 +242,8 @@ def _read(builder, place, number):
     return builder.fpext(x, _REGISTER) if number != _NUMBER else x
 
 
-def _read_repeated(builder, place, number):
-    x = _fetch(builder, place, number)
-    return _repeated(builder, builder.fpext(x, _NUMBER) if number != _NUMBER else x)
-
-
 def _write(builder, place, x):
     builder.store(x, builder.bitcast(place, _REGISTER.as_pointer()), align=8)
-
-
-def _stacked(builder, registers):
-    out = ir.Constant(_REGISTERS, ir.Undefined)
-    for t, x in enumerate(registers):
-        out = builder.insert_value(out, x, t)
-    return out
-
-
-def _unstacked(builder, x, kind):
-    """The four registers of x; one that serves all rows is repeated."""
-    if kind == _vectors:
-        return [builder.extract_value(x, t) for t in range(ROWS)]
-    return [x] * ROWS
 
 
 @lower_builtin(load, types.Array, types.VarArg(types.Any))
@@ -315,7 +255,8 @@ def _load(context, builder, sig, args):
 @lower_builtin(same, types.Array, types.VarArg(types.Any))
 def _same(context, builder, sig, args):
     place = _address(context, builder, sig.args[0], args[0], args[1:])
-    return _read_repeated(builder, place, _number(context, sig.args[0]))
+    x = _fetch(builder, place, _number(context, sig.args[0]))
+    return _repeated(builder, builder.fpext(x, _NUMBER) if x.type != _NUMBER else x)
 
 
 @lower_builtin(store, types.Array, types.VarArg(types.Any))
@@ -324,35 +265,9 @@ def _store(context, builder, sig, args):
     return context.get_dummy_value()
 
 
-def _places(context, builder, sig, args):
-    for t in range(ROWS):
-        yield _address(context, builder, sig.args[0], args[0], args[1:], below=t)
-
-
-@lower_builtin(along, types.Array, types.VarArg(types.Any))
-def _along(context, builder, sig, args):
-    number = _number(context, sig.args[0])
-    place = _address(context, builder, sig.args[0], args[0], args[1:])
-    places = (_step(builder, place, number, _PLACE(t)) for t in range(ROWS))
-    return _stacked(builder, (_read_repeated(builder, place, number) for place in places))
-
-
-@lower_builtin(store4, types.Array, types.VarArg(types.Any))
-def _store4(context, builder, sig, args):
-    rows = _unstacked(builder, args[-1], _vectors)
-    for x, place in zip(rows, _places(context, builder, sig, args[:-1]), strict=True):
-        _write(builder, place, x)
-    return context.get_dummy_value()
-
-
 @lower_builtin(splat, types.float64)
 def _splat(context, builder, sig, args):
     return _repeated(builder, args[0])
-
-
-@lower_builtin(splat4, types.float64)
-def _splat4(context, builder, sig, args):
-    return _stacked(builder, [_repeated(builder, args[0])] * ROWS)
 
 
 @lower_builtin(total, _Vector)
@@ -366,24 +281,17 @@ def _total(context, builder, sig, args):
 def _operation(operation, instruction):
     _typed(operation, _arithmetic)
 
-    def joined(builder, x, y):
-        # A product may be joined to the sum that takes it, on processors that can.
-        return getattr(builder, instruction)(x, y, flags=("contract",))
-
     def lowered(context, builder, sig, args):
         repeated = _all if sig.return_type == _wide else _repeated
         args = [
             repeated(builder, arg) if kind == types.float64 else arg
             for arg, kind in zip(args, sig.args, strict=True)
         ]
-        if sig.return_type in (_vector, _wide):
-            return joined(builder, *args)
-        x, y = (_unstacked(builder, arg, kind) for arg, kind in zip(args, sig.args, strict=True))
-        return _stacked(builder, (joined(builder, *pair) for pair in zip(x, y, strict=True)))
+        # A product may be joined to the sum that takes it, on processors that can.
+        return getattr(builder, instruction)(*args, flags=("contract",))
 
-    kinds = (_Vectors, _Vector, types.float64)
-    for pair in [*product(kinds, kinds), *product((_Wide, types.float64), repeat=2)]:
-        if pair != (types.float64, types.float64):
+    for kind in (_Vector, _Wide):
+        for pair in ((kind, kind), (kind, types.float64), (types.float64, kind)):
             lower_builtin(operation, *pair)(lowered)
 
 

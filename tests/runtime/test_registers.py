@@ -5,7 +5,6 @@ import pytest
 
 from skpmtl._runtime import registers
 
-LANES, ROWS = registers.LANES, registers.ROWS
 pytestmark = pytest.mark.skipif(not registers._ASKED, reason="llvmlite has typed pointers only")
 
 
