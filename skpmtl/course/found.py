@@ -44,10 +44,17 @@ def _levels(board, is_private):
     noise = board.centre_noise[0]
     if board.n_classes:
         low, middle, high = (1.0 / (1.0 + math.exp(-level - k * spread)) for k in (-1, 0, 1))
-        known = f"{noise:.2g} in the log-odds" if noise else ""
-        return (
+        found = (
             f"in two thirds of the tasks the second class has between {low:.0%} and {high:.0%} of "
-            f"the rows; {middle:.0%} is typical{_with_noise(known, is_private)}"
+            f"the rows; {middle:.0%} is typical"
+        )
+        if not noise:
+            return found + _with_noise("", is_private)
+        # What was measured is the mean of shares; the typical one follows from votes as well.
+        share = 1.0 / (1.0 + math.exp(-board.middle - board.centre[0]))
+        return (
+            f"{found}, and the mean of tasks {share:.0%}, with noise of a standard deviation of "
+            f"about {noise:.2g} in its log-odds"
         )
     if board.loss == "poisson":
         known = f"a factor of {math.exp(noise):.2f}" if noise else ""

@@ -201,7 +201,7 @@ class ScoreModels:
             mean = events - np.exp(log_mean) * total
             score = (of_columns - mean[:, None] * model.column_centre) / model.safe_scale
         none = np.zeros((m, 1, d + 1, d + 1))
-        typical = np.c_[log_mean, np.zeros(m)][:, None]
+        typical = np.c_[log_mean, np.ones(m)][:, None]
         known = evidence[:, None, None], mean[:, None], score[:, None], none, typical
         return *known, np.zeros((3, 0, 1))
 
@@ -228,11 +228,10 @@ class ScoreModels:
             moments = options.get("moments")
             return [self._equal(model, level, slopes, scales, moments)], scales.log_tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
-        if self.kind == POISSON and model.fit_intercept:
-            # The level is that of the mean rate, which spreads of slopes do not move.
-            options["size"] = self.size
-        elif model.of_shares and model.fit_intercept:  # and neither do those of levels
-            options["size"] = np.ones(len(root))
+        if model.fit_intercept and (self.kind == POISSON or model.of_shares):
+            # The level is that of the mean rate or share, which no spreads move. Rates are over
+            # those of the mean row.
+            options["size"] = self.size + self.near_mean**2 * (self.n_classes > 0)
         known = root, level, slopes, grids, logs
         found = [posterior(self._rows, *known, **options)]
         for ratio in model.ratio[1:]:
@@ -366,25 +365,27 @@ class ScoreModels:
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
         square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
         for part, of_level, of_slopes, second, of_typical, logs in found:
-            share = np.exp(logs - total)[:, None]
             a = np.atleast_2d(part.slopes)
             if not self.n_classes:  # mean rates are over those of the centre
-                near = _dots(np.broadcast_to(a, (m, C, d)), self.near_mean)
-                of_typical = of_typical + near[..., None]
+                of_typical[..., 0] += _dots(np.broadcast_to(a, (m, C, d)), self.near_mean)
+            share = np.exp(logs - total)[:, None] * of_typical[..., 1]
+            of_typical[..., 1] = 1.0
             typical += share[..., None] * of_typical
             level += share * of_level
             slopes += share[..., None] * (a + of_slopes)
-            # Second moments of (l - c, w) from those of (l - c, L^-1 (w - a)).
+            # Covariances of (l - c, w), from second moments of (l - c, L^-1 (w - a)).
             T = np.zeros((d + 1, 1 + part.root.shape[1]))
             T[0, 0], T[1:, 1:] = 1.0, part.root
-            one = np.matmul(np.matmul(T, second), T.T)
-            b = np.concatenate([np.zeros((C, 1)), a], axis=1)
             mean = np.concatenate([of_level[..., None], of_slopes], axis=2)
-            one += b[:, :, None] * mean[:, :, None, :] + mean[..., None] * b[:, None, :]
-            one += b[:, :, None] * b[:, None, :]
+            one = np.matmul(np.matmul(T, second), T.T) - mean[..., None] * mean[:, :, None]
             square += share[..., None, None] * one
-        mean = np.concatenate([level[..., None], slopes], axis=2)
-        square -= mean[..., None] * mean[:, :, None, :]
+        flat = typical[..., 1].copy()
+        typical[..., 0] /= flat
+        level, slopes, square = (
+            level / flat,
+            slopes / flat[..., None],
+            square / flat[..., None, None],
+        )
         if self.n_classes:
             square *= flatter(typical)[..., None, None]
         coef = slopes / self.scale[:, None]

@@ -133,13 +133,17 @@ def posterior(
     evidence : ndarray (m, n_kappa, n_phi, n_tau)
         Without the weights of the prior; 0 for a task without rows.
     level : ndarray (m, C)
-        Posterior means of l - c, under the prior over cells; 0 where they are not asked for.
+        Posterior means of l - c, under the prior over cells; 0 where they are not asked for. With
+        second moments, of classes, cells count by their weights times (1 + pi v / 8)^-1/2, with v
+        as in `typical`: scores are then those of which probabilities, averaged in every cell, have
+        the mean score.
     slopes : ndarray (m, C, d)
         The same of w - a.
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
-        "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
-        the precision of the prior, the part of a move of the centre that the posterior mean keeps;
-        with it levels are about their means in the cells.
+        "second": second moments of (l - c, L^-1 (w - a)); of classes with the covariances within
+        cells alone: means in the cells differ by what their variances make up for. "kept":
+        covariances within cells times the precision of the prior, the part of a move of the centre
+        that the posterior mean keeps; with it levels are about their means in the cells.
         "information": that of the centre, (m, C, 1 + d, 1 + d), and `level` and `slopes` are its
         score. With a posterior N(u, V) of (l - c, w - a) in a cell, whose prior is N(0, K), these
         are K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44,
@@ -147,11 +151,11 @@ def posterior(
         is the mean to the next order: by the mode, rare events are expected too often.
     typical : ndarray (m, C, 2)
         With second moments. Of classes, of the variance v in a cell of the score at a row of
-        independent columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by
-        which MacKay ("The evidence framework applied to classification networks", Neural
-        Computation 4(5), 1992) averages probabilities. Of counts, the mean over cells of the
-        logarithm of the mean rate at typical rows, less the score of `level` and `slopes` at the
-        mean row; see `_log_rates`.
+        independent columns of this size: means over cells of v, as of levels, and of
+        (1 + pi v / 8)^-1/2, by which MacKay ("The evidence framework applied to classification
+        networks", Neural Computation 4(5), 1992) averages probabilities. Of counts, the mean over
+        cells of the logarithm of the mean rate at typical rows, less the score of `level` and
+        `slopes` at the mean row, see `_log_rates`; and 1.
     effects : ndarray (3, S, C)
         With second moments, of the effects v of subgroups: their mean, the mean of v^2, and that of
         v (l - c).
@@ -177,20 +181,27 @@ def posterior(
     for chunk in Chunk.all(rows, root):
         found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked, ratio)
         tasks = chunk.tasks
-        evidence[tasks] = found[0]
-        if asked:
-            of_level[tasks], typical[tasks] = found[1], found[4]
+        E, one, w, second, of_rows, outside = found
+        evidence[tasks] = E
         if asked == 4:
-            of_slopes[tasks], moment[tasks] = chunk.information(back, *found[2:4], found[5])
+            of_level[tasks] = one
+            of_slopes[tasks], moment[tasks] = chunk.information(back, w, second, outside)
             continue
         if asked == 2:
+            share = of_rows[..., 1]
+            one, w, second = one / share, w / share[..., None], second / share[..., None, None]
+            outside, of_rows[..., 0] = outside / share.mean(axis=1), of_rows[..., 0] / share
+            if rows.kind != POISSON:
+                means = np.concatenate([one[..., None], w], axis=2)
+                second += means[..., None] * means[:, :, None]
             t, at = chunk.places_of
-            first, square = found[2][t, :, at], found[3][t, :, 1 + at, 1 + at]
-            effects[:, chunk.subgroups] = first, square, found[3][t, :, 0, 1 + at]
+            first, square = w[t, :, at], second[t, :, 1 + at, 1 + at]
+            effects[:, chunk.subgroups] = first, square, second[t, :, 0, 1 + at]
         if asked:
-            of_slopes[tasks] = row_products(chunk.wide(found[2]), root.T)
+            of_level[tasks], typical[tasks] = one, of_rows
+            of_slopes[tasks] = row_products(chunk.wide(w), root.T)
         if asked > 1:
-            moment[tasks] = chunk.wide_moments(found[3], found[5])
+            moment[tasks] = chunk.wide_moments(second, outside)
     return evidence, of_level, of_slopes, moment, typical, effects
 
 
@@ -603,7 +614,25 @@ def _log_rates(Z, x, r, u, near, count, delta, q, t2, known, moved, sums, heads,
 
 @inner
 def _add(
-    Z, P, delta, q, t2, flat, known, prior, kappa, u, cov, sums, asked, level, w, moment, C, k
+    counts,
+    Z,
+    P,
+    delta,
+    q,
+    t2,
+    flat,
+    known,
+    prior,
+    kappa,
+    u,
+    cov,
+    sums,
+    asked,
+    level,
+    w,
+    moment,
+    C,
+    k,
 ):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
     total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
@@ -628,6 +657,8 @@ def _add(
     of_rest, of_r, near, own = total, 1.0, square, square
     if asked > 2:
         of_rest, of_r, one, near, own = total / kappa, 0.0, 0.0 * one, held / kappa, shared
+    elif counts is None:
+        of_r, one, near, own = 0.0, 0.0 * one, held, held
     _plus(Z, moment, kappa * row(Z, q) * shared if asked == 4 else own)
     for i in range(k):
         r, v, at = row(Z, u + k + i) * of_r, row(Z, u + i), moment + (1 + i) * (1 + k)
@@ -751,7 +782,8 @@ def _posterior(
                     now = now / K
                 _fade(Z, share, T, now)
                 _fade(Z, level, n_out, before)
-                _plus(Z, outside, by * now * (K if asked == 2 else 1.0))
+                if asked != 2:
+                    _plus(Z, outside, by * now)
                 for c in range(C):
                     r, u, i = R + 10 * c * n, B + (c * (k + 2) + k) * k, q + 3 * c
                     if asked > 1:
@@ -762,6 +794,38 @@ def _posterior(
                             _stretch(Z, cov, k, some, longer, k)
                             for j in range(k):
                                 _fade(Z, cov + j * k, k, 1.0 + row(Z, some + j) * longer)
+                    # Of the scores of typical rows, apart from levels; and what levels add.
+                    rest, spread = reach, wide(1.0)
+                    if asked == 2:
+                        for j in range(k):
+                            rest = rest - row(Z, squares + j * (k + 1))
+                        rest = K * larger(rest, 0.0)
+                        for j in range(k):
+                            s = squares + j * k
+                            rest = rest + dot(Z, s, 1, cov + j * k, 1, k)
+                            spread = spread + row(Z, u + j) * dot(Z, s, 1, u, 1, k)
+                        if counts is not None:
+                            for j in range(k):
+                                mean = dot(Z, at + own[0] + j, k, r + THERE * n, 1, n)
+                                mean = mean / larger(count, 1.0)
+                                if nested is not None:  # rates are those without effects
+                                    mean = mean * (1.0 - row(Z, some + j))
+                                set_row(Z, near + j, mean)
+                            _pool(Z, near, near + k, heads, b)
+                            of = near, larger(count, 1.0), delta, i, t2, rest, spread, buffer
+                            _log_rates(Z, x, r, u, *of, heads, b, E, n, k)
+                    for j in range(T):
+                        p = row(Z, share + j)
+                        if asked == 2:
+                            if counts is not None:
+                                v = row(Z, E + j) - K * lower * reach
+                            else:
+                                v = rest + spread * t2[j] / (1.0 + t2[j] * row(Z, i))
+                                p = p / sqrt(1.0 + PROBIT * v)
+                            _plus(Z, typical + 2 * c, p * v)
+                            _plus(Z, typical + 2 * c + 1, p)
+                            _plus(Z, outside, K / C * p)
+                        set_row(Z, P + j, p)
                     known = (
                         flat,
                         K * reach + along,
@@ -773,35 +837,6 @@ def _posterior(
                         asked,
                     )
                     into = level + c, slopes + c * k, moment + c * (1 + k) * (1 + k)
-                    _add(Z, share, delta + c, i, t2, *known, *into, C, k)
-                    if asked != 2:
-                        continue
-                    # Of the scores of typical rows, apart from levels; and what levels add.
-                    known, spread = reach, wide(1.0)
-                    for j in range(k):
-                        known = known - row(Z, squares + j * (k + 1))
-                    known = K * larger(known, 0.0)
-                    for j in range(k):
-                        s = squares + j * k
-                        known = known + dot(Z, s, 1, cov + j * k, 1, k)
-                        spread = spread + row(Z, u + j) * dot(Z, s, 1, u, 1, k)
-                    if counts is not None:
-                        for j in range(k):
-                            mean = dot(Z, at + own[0] + j, k, r + THERE * n, 1, n)
-                            mean = mean / larger(count, 1.0)
-                            if nested is not None:  # rates are those without effects
-                                mean = mean * (1.0 - row(Z, some + j))
-                            set_row(Z, near + j, mean)
-                        _pool(Z, near, near + k, heads, b)
-                        of = near, larger(count, 1.0), delta, i, t2, known, spread, buffer
-                        _log_rates(Z, x, r, u, *of, heads, b, E, n, k)
-                    for j in range(T):
-                        p = row(Z, share + j)
-                        if counts is not None:
-                            v = row(Z, E + j) - K * lower * reach
-                        else:
-                            v = known + spread * t2[j] / (1.0 + t2[j] * row(Z, i))
-                            _plus(Z, typical + 2 * c + 1, p / sqrt(1.0 + PROBIT * v))
-                        _plus(Z, typical + 2 * c, p * v)
+                    _add(counts, Z, P, delta + c, i, t2, *known, *into, C, k)
         if asked > 0:
             _fade(Z, level, n_out, 1.0 / total)

@@ -151,6 +151,20 @@ def test_unknown_levels_bring_probabilities_nearer():
     assert (logit(p) / score < 0.985).all()
 
 
+def test_tasks_that_are_alike_have_the_released_share_wherever_they_are():
+    """Under wide votes, of few rows, far from the centre of columns, and of a rare class."""
+    rng, m, n = np.random.default_rng(0), 300, 6
+    centre, level = np.append(-3.0, np.zeros(D)), 1.0 / (1.0 + math.exp(3.0))
+    board = HierarchicalBillboard(m, float(m), centre, n_classes=2, width=7.0, unit=1.0)
+    known = {"scale_variance": np.zeros(2), "column_centre": np.full(D, 1e-9)}
+    board = replace(board, middle=0.0, of_shares=True, **known)
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, D))
+    X += 1.5 * rng.normal(size=(m, D))[task]
+    est = PrivateMTLClassifier.from_billboard(board, classes=range(2), tasks=range(m))
+    est.personalize(X, (rng.random(m * n) < level).astype(int), task=task)
+    assert est.predict_proba(X, task=task)[:, 1].mean() == pytest.approx(level, rel=0.2)
+
+
 @pytest.mark.parametrize("value", [1.0, 8.0])
 def test_probabilities_are_near_the_exact_average_of_softmax(value):
     """Over draws from a prior of one scale, weighted by the likelihood of the rows of a task."""

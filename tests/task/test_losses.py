@@ -334,3 +334,19 @@ def test_levels_of_classes_are_those_of_mean_probabilities():
             softmax(np.c_[0.0 * x, x] if C == 1 else x, axis=1) for x in (scores, np.array([level]))
         )
         assert p.mean(axis=0)[-1] == pytest.approx(asked[0, -1], rel=0.12)
+
+
+def test_levels_of_classes_stay_under_a_mixture_of_spreads():
+    """Of a task without rows, whose averaged score at a typical row is the level that is asked."""
+    grids = np.array([0.1, 1.0, 30.0]), ONE, np.array([0.2, 2.0])
+    rows, level = rows_of(LOGISTIC, np.zeros((0, 1)), np.zeros(0)), -3.0
+    known = (
+        rows,
+        np.eye(1),
+        level,
+        np.zeros((1, 1)),
+        grids,
+        np.log(np.arange(1.0, 7.0)).reshape(3, 1, 2),
+    )
+    _, moved, *_, typical, _ = posterior(*known, size=ONE, moments="second")
+    assert (level + moved[0, 0]) * typical[0, 0, 1] == pytest.approx(level, rel=1e-9)
