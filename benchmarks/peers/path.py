@@ -4,52 +4,33 @@ Strengths go from the largest useful one down to a thousandth of it. `mtl_path` 
 single fits, each from zero ("single fits") or from the one before ("warm fits"), all at the default
 `tol`; where tasks share X and the penalty is L2,1, against ``lasso_path`` of scikit-learn and
 skglm, where that is installed, at their own default `tol`. "accuracy" is the worst relative
-distance of an objective to the smallest that anybody found for that strength; seconds are CPU time
-of one thread, without what compiles.
+distance of an objective to the smallest that anybody found for that strength; seconds are the least
+CPU time of one thread, without what compiles.
 """
 
-import time
 from dataclasses import replace
 
 import numpy as np
 from sklearn.linear_model import MultiTaskLassoCV, lasso_path
 
-from skpmtl import (
-    MPMTLGroupSparse,
-    MPMTLGroupSparseCV,
-    MPMTLLowRank,
-    MPMTLLowRankCV,
-    mtl_path,
-)
+from skpmtl import MPMTLGroupSparseCV, MPMTLLowRankCV, mtl_path
 
 from ..command import run_problems
 from ..problems import instances
+from .solvers import ESTIMATORS, cpu_seconds, settings
 
 FIELDS = ("commit", "peer", "problem", "penalty", "part", "accuracy", "seconds", "ratio")
 _EPS = 1e-3
 
 
-def settings(problem):
-    """What our estimators and `mtl_path` are told."""
-    weight = "equal" if problem.formula == "mean" else "samples"
-    return {"fit_intercept": problem.fit_intercept, "task_weight": weight}
-
-
 def our_path(problem, alphas):
-    path = mtl_path(
-        problem.X,
-        problem.y,
-        problem.task,
-        penalty=problem.penalty,
-        alphas=alphas,
-        **settings(problem),
-    )
+    known = {"penalty": problem.penalty, "alphas": alphas, **settings(problem)}
+    path = mtl_path(problem.X, problem.y, problem.task, **known)
     return zip(path.coefs, path.intercepts, strict=True)
 
 
 def single_fits(problem, alphas, warm=False):
-    kind = MPMTLLowRank if problem.penalty == "trace" else MPMTLGroupSparse
-    est = kind(epsilon=None, warm_start=warm, **settings(problem))
+    est = ESTIMATORS[problem.penalty](epsilon=None, warm_start=warm, **settings(problem))
     for alpha in alphas:
         est.set_params(alpha=alpha).fit(problem.X, problem.y, task=problem.task)
         yield est.coef_, est.intercept_
@@ -114,23 +95,22 @@ def measure(quick, repeats, only=""):
 
 
 def compare(problem, part, fits, alphas, repeats):
-    """All peers alternately. -> rows"""
-    objectives, seconds = {}, {peer: [] for peer in fits}
-    for turn in range(repeats + 1):  # the first compiles, and warms the caches
-        for peer, fit in fits.items():
-            start = time.process_time()
+    """-> rows"""
+    objectives, seconds = {}, {}
+    for peer, fit in fits.items():
+
+        def call(fit=fit):
             found = fit(problem, alphas)
-            found = list(found) if part == "path" else found
-            spent = time.process_time() - start
-            if turn:
-                seconds[peer].append(spent)
-            elif part == "path":
-                pairs = zip(alphas, found, strict=True)
-                objectives[peer] = np.array(
-                    [replace(problem, alpha=alpha).objective(*models) for alpha, models in pairs]
-                )
+            return list(found) if part == "path" else found
+
+        found = call()  # compiles
+        if part == "path":
+            pairs = zip(alphas, found, strict=True)
+            objectives[peer] = np.array(
+                [replace(problem, alpha=alpha).objective(*models) for alpha, models in pairs]
+            )
+        seconds[peer] = cpu_seconds(call, repeats)
     best = np.min(list(objectives.values()), axis=0) if objectives else None
-    median = {peer: np.median(times) for peer, times in seconds.items()}
     for peer in fits:
         worst = "" if best is None else f"{(objectives[peer] / best - 1).max():.1e}"
         yield {
@@ -139,8 +119,8 @@ def compare(problem, part, fits, alphas, repeats):
             "penalty": problem.penalty,
             "part": part,
             "accuracy": worst,
-            "seconds": f"{median[peer]:.3f}",
-            "ratio": f"{median[peer] / median['skpmtl']:.2f}",
+            "seconds": f"{seconds[peer]:.3f}",
+            "ratio": f"{seconds[peer] / seconds['skpmtl']:.2f}",
         }
 
 

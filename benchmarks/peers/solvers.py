@@ -25,14 +25,19 @@ _LONG = 5.0  # seconds of a fit that is not repeated
 _DUAL = 4.0  # columns of a task by its rows, from which FISTA is faster on rows
 
 
+ESTIMATORS = {"trace": MPMTLLowRank, "l21": MPMTLGroupSparse}
+
+
+def settings(problem):
+    """What our estimators and `mtl_path` are told of a formula."""
+    weight = "equal" if problem.formula == "mean" else "samples"
+    return {"fit_intercept": problem.fit_intercept, "task_weight": weight}
+
+
 def skpmtl_fit(problem, tol=1e-6):
     """Our estimator; 1e-6 is its default."""
-    estimator = {"trace": MPMTLLowRank, "l21": MPMTLGroupSparse}[problem.penalty](
-        problem.alpha,
-        epsilon=None,
-        tol=tol,
-        fit_intercept=problem.fit_intercept,
-        task_weight="equal" if problem.formula == "mean" else "samples",
+    estimator = ESTIMATORS[problem.penalty](
+        problem.alpha, epsilon=None, tol=tol, **settings(problem)
     ).fit(problem.X, problem.y, task=problem.task)
     return estimator.coef_, estimator.intercept_
 
