@@ -1,7 +1,5 @@
 """Intervals of standard deviations, by profiles of the likelihood and of the restricted one."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +9,9 @@ from scipy.stats import norm
 
 import skpmtl
 
-from .test_published import rail
+from .test_published import rail, read
 
-SLEEP = pd.read_csv(Path(__file__).with_name("sleepstudy.csv"))
+SLEEP = read("sleepstudy")
 # lme4, Dyestuff2: six batches that do not differ.
 DYES = """
     7.298 3.846 2.434 9.566 7.990 5.220 6.556 0.608 11.788 -0.892 0.110 10.386 13.434 5.510 8.166

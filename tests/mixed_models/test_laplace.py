@@ -4,8 +4,6 @@ R 4.2.2, lme4: glmer with control = glmerControl(optimizer = "bobyqa", tolPwrss 
 defaults stop early.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -15,12 +13,10 @@ import skpmtl
 from skpmtl.mixed_models.laplace import FAMILIES, _Problem
 from skpmtl.mixed_models.reml import GroupedRows
 
-pd = pytest.importorskip("pandas")
+from .test_published import read
+
+pytest.importorskip("pandas")
 pytest.importorskip("formulae")
-
-
-def read(name):
-    return pd.read_csv(Path(__file__).with_name(f"{name}.csv"))
 
 
 def fitted(formula, data, family, **more):

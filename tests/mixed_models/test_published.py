@@ -1,5 +1,7 @@
 """Worked examples of others, with what they print: a formula of theirs is ours."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,6 +29,11 @@ TEETH = """
     28.5 22 22 24.5 26.5 24 21.5 24.5 25.5 23 20.5 31 26 27.5 28 31 31.5 23 23 23.5 25 21.5
     23.5 24 28 17 24.5 26 29.5 22.5 25.5 25.5 26 23 24.5 26 30 22 21.5 23.5 25
 """
+
+
+def read(name):
+    """A table of lme4, or of nlme: Pixel."""
+    return pd.read_csv(Path(__file__).with_name(f"{name}.csv"))
 
 
 def numbers(text):
@@ -59,7 +66,7 @@ def teeth():
 
 @pytest.mark.parametrize(
     ("data", "formula", "deviance", "effects", "errors", "stds"),
-    [  # -2 logLik, fixed effects with standard errors, and VarCorr as lme of nlme prints them
+    [  # -2 logLik, fixed effects with standard errors, and standard deviations
         (rail, "travel ~ 1 + (1 | Rail)", 122.177, [66.5], [10.17104], [24.80547, 4.020779]),
         (
             stools,
@@ -93,14 +100,57 @@ def teeth():
             [0.7752462, 0.0712533],
             [2.3270341, 0.2264276, 1.3100398],
         ),
+        (
+            "penicillin",
+            "diameter ~ 1 + (1 | plate) + (1 | sample)",
+            330.860589,
+            [22.9722222],
+            [0.808573512],
+            [0.846704400, 1.93155870, 0.549923126],
+        ),
+        (
+            "pastes",
+            "strength ~ 1 + (1 | batch / cask)",
+            246.9907459,
+            [60.0533333],
+            [0.676870097],
+            [1.28736517, 2.90407758, 0.823407545],
+        ),
+        (  # a line search that ends at rounding
+            "pixel",
+            "pixel ~ day + I(day^2) + (day | Dog) + (1 | Dog:Side)",
+            825.2101935,
+            [1073.33913727, 6.12959707, -0.367350275],
+            [10.1716879, 0.879321004, 0.0339454363],
+            [28.3699294, 1.84374953, 16.8242438, 8.98960947],
+        ),
+        (
+            "sleepstudy",
+            "Reaction ~ Days + (1 + Days | Subject)",
+            1743.628272,
+            [251.405104848, 10.4672859596],
+            [6.82455578, 1.54578893],
+            [24.7404476, 5.92213326, 25.5918159],
+        ),
+        (
+            "sleepstudy",
+            "Reaction ~ Days + (1 + Days || Subject)",
+            1743.669294,
+            [251.405104848, 10.4672859596],
+            [6.88538151, 1.55956600],
+            [25.0513296, 5.98817182, 25.5652852],
+        ),
     ],
 )
-def test_worked_examples_are_as_nlme_prints_them(data, formula, deviance, effects, errors, stds):
+def test_examples_are_as_nlme_and_lme4_print_them(data, formula, deviance, effects, errors, stds):
     """R 4.2.2, nlme 3.1-162: f <- lme(travel ~ 1, Rail, ~1 | Rail), (effort ~ Type, ergoStool,
     ~1 | Subject), (score ~ Machine, Machines, ~1 | Worker) and ~1 | Worker / Machine, with
     contr.treatment, and (distance ~ age, Orthodont, ~age | Subject); -2 * logLik(f),
-    summary(f)$tTable, VarCorr(f). Rows are those of nlme."""
-    fit = skpmtl.mixed(formula, data(), epsilon=None)
+    summary(f)$tTable, VarCorr(f). Rows are those of nlme.
+
+    lme4 1.1-31, the others: lmer(formula, data, control = lmerControl(optimizer = "bobyqa",
+    optCtrl = list(rhoend = 1e-10))); REMLcrit, fixef, vcov, VarCorr"""
+    fit = skpmtl.mixed(formula, read(data) if isinstance(data, str) else data(), epsilon=None)
     summary = fit.summary("model")
     assert fit.deviance == pytest.approx(deviance, rel=2e-6)
     assert_allclose(fit.params, effects, rtol=2e-6)

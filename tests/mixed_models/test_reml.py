@@ -8,19 +8,6 @@ from numpy.testing import assert_allclose
 
 from skpmtl.mixed_models.reml import GroupedRows, fit_mixed, independent
 
-# Yields of six batches of dyestuff (Davies, Statistical Methods in Research and Production, 1947).
-DYESTUFF = np.array(
-    [
-        [1545, 1440, 1440, 1520, 1580],
-        [1540, 1555, 1490, 1560, 1495],
-        [1595, 1550, 1605, 1510, 1560],
-        [1445, 1440, 1595, 1465, 1545],
-        [1595, 1630, 1515, 1635, 1625],
-        [1520, 1455, 1450, 1480, 1445],
-    ],
-    dtype=float,
-)
-
 
 def generated(seed=0, m=12, p=3, q=2):
     rng = np.random.default_rng(seed)
@@ -48,29 +35,6 @@ def marginal(rows, fit):
     for lo, hi in zip(rows.offsets[:-1], rows.offsets[1:], strict=True):
         V[lo:hi, lo:hi] += rows.Z[lo:hi] @ D @ rows.Z[lo:hi].T
     return V
-
-
-def test_balanced_one_way_is_the_analysis_of_variance():
-    """Also lmer(Yield ~ 1 + (1 | Batch), Dyestuff) of lme4."""
-    m, n = DYESTUFF.shape
-    rows = GroupedRows(np.ones((30, 1)), np.ones((30, 1)), DYESTUFF.ravel(), np.arange(7) * n)
-    fit = fit_mixed(rows)
-    within = DYESTUFF.var(axis=1, ddof=1).mean()
-    between = DYESTUFF.mean(axis=1).var(ddof=1)
-    assert_allclose(fit.sigma2, within, rtol=1e-6)
-    assert_allclose(fit.random_covariance, between - within / n, rtol=1e-5)
-    assert_allclose(fit.covariance, between / m, rtol=1e-5)
-    assert_allclose(fit.deviance, 319.6543, atol=1e-4)
-
-
-def test_a_variance_of_zero_is_found():
-    rng = np.random.default_rng(3)
-    levels = rng.normal(size=(8, 6))
-    levels -= levels.mean(axis=1, keepdims=True)  # tasks differ less than by chance
-    rows = GroupedRows(np.ones((48, 1)), np.ones((48, 1)), levels.ravel(), np.arange(9) * 6)
-    fit = fit_mixed(rows)
-    assert fit.random_covariance[0, 0] < 1e-6
-    assert_allclose(fit.sigma2, levels.var(ddof=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
