@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
 
-import skpmtl
 from skpmtl.networks import TorchFeatures
 
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
@@ -88,19 +86,6 @@ def test_the_task_column_is_kept_and_comes_first():
     wide = TorchFeatures(module, task_feature=2).set_output(transform="polars")
     found = wide.fit_transform(numbered)
     assert isinstance(found, polars.DataFrame) and found.columns[0] == "task"
-
-
-def test_before_a_linear_model():
-    rng = np.random.default_rng(1)
-    X, task = rows(60, seed=2), np.repeat(np.arange(6), 10)
-    module = net()
-    y = by_hand(module, X) @ rng.normal(size=5)
-    given = np.column_stack([task, X])
-    chain = make_pipeline(
-        TorchFeatures(module, output="2", task_feature=0),
-        skpmtl.PrivateMeanRegMTL(lam=0.01, epsilon=None, task_feature=0),
-    )
-    assert chain.fit(given, y).score(given, y) > 0.9
 
 
 def test_images_and_tokens():
