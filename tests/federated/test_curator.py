@@ -12,7 +12,7 @@ from skpmtl import load_billboard
 from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
 from skpmtl.federated.curator import TooFew, curate
-from skpmtl.federated.runlog import FAILED, FINISHED, questions, read_log, standing, trouble_lines
+from skpmtl.federated.runlog import FAILED, FINISHED, read_log, standing, trouble_lines
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.federated_cases import (
     CASES,
@@ -23,7 +23,7 @@ from tests.helpers.federated_cases import (
     rows_of,
     study_of,
 )
-from tests.helpers.federated_sites import InProcessSites, changed, models_of, without_site_1
+from tests.helpers.federated_sites import InProcessSites, changed, models_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
@@ -59,13 +59,6 @@ def test_sites_equal_one_process(tmp_path, case):
     report = PrivacyReport.from_json((tmp_path / "curator" / "report.json").read_text())
     assert public.privacy_.epsilon == report.epsilon == whole.privacy_.epsilon
     assert standing(tmp_path / "curator")[0] == FINISHED
-
-
-def test_site_that_never_connects_counts_as_zero(tmp_path):
-    study = study_of("rounds")
-    billboard = without_site_1(tmp_path, study)
-    expected = rest_of_fit(study).billboard_.releases
-    assert_allclose(billboard.releases, expected, rtol=1e-12, atol=1e-13)
 
 
 def number(value):
@@ -146,17 +139,6 @@ def test_run_that_was_cut_off_spends_nothing_again(tmp_path, monkeypatch, case, 
     assert lines >= 1 and asked == sorted(set(asked))
 
 
-def test_finished_study_that_is_run_again_asks_nothing(tmp_path):
-    study = study_of("rounds")
-    channel = InProcessSites(study, tmp_path)
-    first = curate(channel, study, tmp_path / "curator")
-    channel.restart()
-    channel.sent.clear()
-    second = curate(channel, study, tmp_path / "curator")
-    assert {kind for _, kind, _ in channel.sent} == {"enrol", "publish"}
-    assert_allclose(first.releases, second.releases, rtol=0, atol=0)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
 def test_full_disk_of_a_site_spends_nothing(tmp_path):
     """Its answer is not sent before it is in the books; with room again, the study goes on."""
@@ -214,23 +196,6 @@ def test_too_few_sites_release_nothing(tmp_path, least):
         curate(channel, study, tmp_path / "curator")
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
     assert {kind for _, kind, _ in channel.sent} == {"enrol"}
-
-
-def test_site_that_was_away_takes_part_again(tmp_path):
-    """It is sent what was released meanwhile."""
-    study, asked = study_of("rounds"), []
-    channel = InProcessSites(study, tmp_path)
-
-    def broken(site, kind, content, reply):
-        if kind == "answer" and site == "site1":
-            asked.append(records.settings(content)["number"])
-            return None if len(asked) == 1 else reply
-        return reply
-
-    channel.broken = broken
-    curate(channel, study, tmp_path / "curator")
-    events = questions(read_log(tmp_path / "curator"))
-    assert "site1" not in events[0]["answered"] and "site1" in events[max(events)]["answered"]
 
 
 def test_tasks_of_two_sites_are_refused(tmp_path):

@@ -225,27 +225,6 @@ def test_a_site_receives_what_is_new(tmp_path):
         site.follow("run", 2, [])  # what it knew is of no use since
 
 
-def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
-    """They count as nothing where it can be seen; the denominator stays."""
-    study = served(tmp_path, timeout=0.5)
-
-    sent = []
-
-    def broken(site, kind, content, reply):
-        if site != "site1" or kind != "seal":
-            return reply
-        sent.append(kind)
-        return None if len(sent) % 2 else changed(reply, {"north.rows": np.zeros(3)})
-
-    billboard = curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
-    X, y, task = rows_of(study)
-    est = study.build().set_params(tasks=study.tasks)
-    rest = ~np.isin(task, [0, 2, 8])
-    whole = est.fit(X[rest], y[rest], task=task[rest])
-    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
-    assert "6 of 18 were missing" in billboard.report.notes["contributions"]
-
-
 @pytest.mark.parametrize("kind", ["damaged", "copied"])
 def test_a_share_that_does_not_open_counts_at_no_server(tmp_path, kind, caplog):
     """Which only one of the servers can see; the others must not add what they have of the site."""
@@ -307,21 +286,6 @@ def test_a_server_that_does_not_say_which_shares_open(tmp_path, said):
     with pytest.raises(RuntimeError, match='south does not (say|answer "opens": none)'):
         curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
     assert not list((tmp_path / "north").glob("*/state.npz"))
-
-
-def test_goes_on_with_the_same_shares(tmp_path):
-    """A curator that ends between two servers has to send the other one what the first had."""
-    study = served(tmp_path, timeout=0.3)
-
-    def broken(site, kind, content, reply):
-        return None if site == "south" and kind == "total" else reply
-
-    grid = InProcessSites(study, tmp_path, broken=broken)
-    with pytest.raises(RuntimeError, match="south"):
-        curate(grid, study, tmp_path / "curator")
-    billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
-    whole = in_process(study)
-    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
 
 
 def noise_of(folder):

@@ -170,18 +170,6 @@ def test_long_and_wide_forms_are_one_problem(kind):
     assert_allclose(long.similarity_, wide.similarity_, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["class", "real"])
-def test_order_of_rows_does_not_matter_to_full_batches(kind):
-    frame, Y, client = data(kind)
-    settings = {"batch_size": 1000, "solver": "sgd", "learning_rate": 0.2}
-    est = quick(kind, client_feature="client", **settings).fit(frame, Y)
-    order = np.random.default_rng(1).permutation(len(frame))
-    other = quick(kind, client_feature="client", **settings).fit(frame.iloc[order], Y.iloc[order])
-    expected = outputs(est, frame)
-    assert_allclose(outputs(other, frame), expected, rtol=0, atol=1e-10)
-    assert_allclose(outputs(other, frame.iloc[order]), expected[order], rtol=0, atol=1e-10)
-
-
 def test_one_task_and_labels_of_any_type():
     frame, Y, client = data(full=True)
     X = features(frame)

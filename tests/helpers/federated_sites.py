@@ -1,11 +1,9 @@
 """Sites of a study in one process, which give the real answers and can be made to fail."""
 
 import numpy as np
-import pytest
 
 from skpmtl.federated import load_models, records
 from skpmtl.federated.answering import answered
-from skpmtl.federated.curator import curate
 from skpmtl.federated.site_config import SiteConfig
 from tests.helpers.federated_cases import PARTS, rows_of
 
@@ -85,9 +83,3 @@ def models_of(folder, study, parts=PARTS):
         est = load_models(place)
         coef.update({task: est.export_task(task) for task in est.tasks_.tolist()})
     return coef
-
-
-def without_site_1(tmp_path, study):
-    parts = [PARTS[0], PARTS[2]]
-    with pytest.warns(UserWarning, match="Held by no site.*0, 2, 8"):
-        return curate(InProcessSites(study, tmp_path, parts), study, tmp_path / "curator")

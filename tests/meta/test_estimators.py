@@ -12,7 +12,6 @@ from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms, scaled_rows
 from skpmtl.meta import columns, finetune, steps
 from skpmtl.meta.columns import NEAREST, sums_of_records
-from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, padded, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
@@ -181,14 +180,6 @@ def test_disjoint_batches_are_taken_in_turn_over_all_visits():
     assert_allclose(est.init_coef_, expected, rtol=0, atol=1e-12)
 
 
-def test_batches_larger_than_a_task_are_the_whole_task():
-    X, y, task = problem("real")
-    common = {"epsilon": None, "inner_steps": 4, "inner_learning_rate": 0.2}
-    full = DPMetaInit(**common, random_state=0).fit(X, y, task=task)
-    one = DPMetaInit(**common, batches="disjoint", batch_size=1000, random_state=0)
-    assert_allclose(one.fit(X, y, task=task).init_coef_, full.init_coef_, rtol=0, atol=1e-12)
-
-
 def orders(m, visits, size):
     """Every sequence in which each of m tasks occurs `visits` times, cut into rounds."""
     found = set(itertools.permutations(list(range(m)) * visits))
@@ -268,19 +259,6 @@ def test_sgd_refinement_is_gradient_steps_from_the_start(kind, intercept):
         W, b = plain.inner_loop(KINDS[kind], A, target, *start, **how)
         assert_allclose(est.coef_[k].reshape(C, 4), W, rtol=0, atol=1e-10)
         assert_allclose(np.reshape(est.intercept_[k], C), b, rtol=0, atol=1e-10)
-
-
-def test_a_few_tasks_of_another_unit_are_not_all_that_is_learned():
-    """Three of sixty, their targets a thousand times as large: without a budget, too."""
-    X, y, task = problem("real", m=60, rows=(5, 12), seed=1)
-    far = np.where(task < 3, 1e3, 1.0)
-    given = {"epsilon": None, "random_state": 0, "tasks": range(60)}
-    clean, odd = (DPMetaInit(**given).fit(X, t, task=task) for t in (y, far * y))
-    way = np.linalg.norm(clean.init_coef_)
-    assert np.linalg.norm(odd.init_coef_ - clean.init_coef_) < 0.3 * way
-    given["inner_learning_rate"] = 0.1  # plain Reptile, as asked for
-    odd = DPMetaInit(**given).fit(X, far * y, task=task)
-    assert np.linalg.norm(odd.init_coef_) > 10.0 * way
 
 
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
@@ -449,21 +427,6 @@ def test_delta_has_a_default_by_the_protected_unit():
     assert est.privacy_.delta == 1.0 / 800**2
     est.set_params(privacy="local").fit(X, y, task=task)
     assert est.privacy_.delta == 1.0 / 400**2
-
-
-def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
-    """One step of every task, of rows that are 0: all of it is noise, and nothing corrects it."""
-    X, task = np.zeros((400, 3)), np.repeat(np.arange(40), 10)
-    squares, told = [], []
-    for seed in range(40):
-        given = {"inner_steps": 1, "inner_learning_rate": 1e-3, "meta_learning_rate": 0.5}
-        est = DPMetaInit(epsilon=1.0, tasks=range(40), random_state=seed, **given)
-        est.fit(X, np.zeros(400), task=task)
-        squares.append(np.vdot(est.billboard_.init, est.billboard_.init))
-        told.append(est.billboard_.noise)
-    assert np.ptp(told) == 0  # public
-    # The bound of the estimate, LEFT, is for rows that correct some of it.
-    assert np.mean(squares) == pytest.approx(told[0] / LEFT["squared"], rel=0.35)
 
 
 @pytest.mark.exact_bits("memory is measured")

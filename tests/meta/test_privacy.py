@@ -57,37 +57,6 @@ def fit(cls=DPMetaInit, seed=0, **parameters):
     return estimator(cls, **parameters).fit(X, target, task=TASK)
 
 
-# ----------------------------------------------------------------- the plain accountant
-def test_the_plain_accountant_knows_the_closed_form():
-    """One step has a density that can be integrated."""
-    from scipy.integrate import quad
-
-    z, p = 0.8, 0.3
-    root = z * math.sqrt(2 * math.pi)
-
-    def spent(adjacency):
-        there, other = plain.sampled_pair(adjacency, p, 2)
-
-        def density(x, parts):
-            return sum(w * math.exp(-0.5 * ((x - s) / z) ** 2) for s, w in parts.items()) / root
-
-        def over(x, A, B):
-            return max(0.0, density(x, A) - math.e * density(x, B))
-
-        return max(
-            quad(over, -12, 12, args=pair, limit=500)[0]
-            for pair in ((there, other), (other, there))
-        )
-
-    for adjacency in ("zero-out", "replace-one"):
-        bounds = [
-            plain.sampled_delta(1.0, adjacency, [(p, z, 2, 1)], h=2e-4, side=side)
-            for side in ("below", "above")
-        ]
-        assert bounds[0] <= spent(adjacency) * (1 + 1e-6) and spent(adjacency) <= bounds[1]
-        assert bounds[1] - bounds[0] < 1e-3 * bounds[1]
-
-
 # ------------------------------------------------------------------------ calibration
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 from scipy.optimize import approx_fprime
-from sklearn.base import clone
 from sklearn.metrics import jaccard_score
 
 from skpmtl.reproduction.fedmtl import (
@@ -213,18 +212,6 @@ def test_heads_start_equal_or_each_on_its_own():
         np.testing.assert_allclose(W[0][: est.n_shared_], W[2][: est.n_shared_], atol=1e-6)
     np.testing.assert_allclose(*heads["common"], atol=1e-6)
     assert abs(np.corrcoef(*heads["own"])[0, 1]) < 0.5
-
-
-def test_by_position_different_tasks_are_one_layer():
-    X, y, client = faces(2, 40, seed=3)
-    own = [np.flatnonzero(~np.isnan(y[client == i]).all(axis=(0, 2))) for i in (0, 1)]
-    assert own[0].tolist() != own[1].tolist()
-    est = PublishedFedMTL(method="fedavg", n_rounds=1, random_state=0).fit(X, y, client)
-    np.testing.assert_array_equal(*models_of(est))
-    apart = clone(est).set_params(groups="equal sets").fit(X, y, client)
-    alone = clone(est).set_params(method="local").fit(X, y, client)
-    for ours, theirs in zip(models_of(apart), models_of(alone), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["fedmtl", "mocha", "fedfomo"])

@@ -15,7 +15,6 @@ from skpmtl.reproduction.meta import (
     replacement_delta,
 )
 from skpmtl.reproduction.meta.models import GeneralizedLinear
-from skpmtl.reproduction.meta.rounds import online_descent
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -152,21 +151,6 @@ def test_gradients_are_those_of_the_losses(n_classes):
     slopes = [(model.losses(w + e, X, y) - model.losses(w - e, X, y)) / 2e-6 for e in h]
     np.testing.assert_allclose(model.gradients(w, X, y), np.transpose(slopes), atol=1e-7)
     np.testing.assert_allclose(model.gradient(w, X, y), np.mean(slopes, axis=1), atol=1e-7)
-
-
-def test_regret_of_a_task_keeps_the_bound_of_online_descent():
-    """|theta* - phi|^2 / (2 eta) + eta n L^2 / 2: what Theorem B.1 averages over tasks."""
-    X, y = tasks(1, 200)
-    model, rate = GeneralizedLinear(2, 0, False), 0.3
-    best = np.linalg.lstsq(X[0], y[0])[0]
-    radius = 1.1 * np.linalg.norm(best)
-    L = (
-        np.linalg.norm(X[0], axis=1) * (np.abs(y[0]) + radius * np.linalg.norm(X[0], axis=1))
-    ).max()
-    for phi in (np.zeros(2), 0.9 * best):
-        losses = online_descent(model, phi, X[0], y[0], rate, radius)[1]
-        regret = losses.sum() - model.losses(best, X[0], y[0]).sum()
-        assert regret <= np.sum((best - phi) ** 2) / (2 * rate) + rate * 200 * L**2 / 2
 
 
 # ------------------------------------------------------------------------------ privacy

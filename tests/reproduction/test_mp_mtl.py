@@ -11,7 +11,6 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from benchmarks.papers.mp_mtl import lemma_sides, model_matrix
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.privacy import gdp_mu
 from skpmtl.privacy.rng import noise_source
@@ -32,8 +31,6 @@ from skpmtl.reproduction.mp_mtl.rounds import (
     ModelTasks,
     OwnPart,
     curator,
-    group_sparse_projection,
-    low_rank_projection,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
@@ -246,40 +243,6 @@ def test_proximal_steps_minimise_their_penalties(penalty):
 
 
 # ------------------------------------------------------------- propositions and theorems
-@pytest.mark.parametrize("penalty", PROJECTIONS)
-def test_much_noise_makes_the_projection_an_identity(penalty):
-    """Proposition 1, with its rate: |M - I| = eta lambda / sqrt(smallest moment)."""
-    rng = np.random.default_rng(0)
-    W = rng.standard_normal((M, D))
-    for C in (1e2, 1e4, 1e6):
-        P = PROJECTIONS[penalty](W.T @ W + C * np.eye(D), 0.3, D)
-        moments = W.T @ W + C * np.eye(D)
-        smallest = (
-            np.linalg.eigvalsh(moments)[0] if penalty == "low-rank" else (np.diag(moments).min())
-        )
-        assert np.linalg.norm(P - np.eye(D), 2) == pytest.approx(0.3 / math.sqrt(smallest))
-
-
-def test_fewer_tasks_than_features_leave_printed_directions():
-    sigma = np.diag([4.0, 3.0, 2.0, 1.0])
-    assert np.linalg.matrix_rank(low_rank_projection(sigma, 0.1, 2)) == 2
-    assert np.linalg.matrix_rank(low_rank_projection(sigma, 0.1, 4)) == 4
-
-
-@pytest.mark.parametrize("penalty", PROJECTIONS)
-@pytest.mark.parametrize("size", [1e-4, 1e-3])
-def test_lemmas_1_and_2_bound_the_error_of_a_step(penalty, size):
-    rng, held = np.random.default_rng(0), 0
-    for _ in range(20):
-        C, s, k = model_matrix(rng, D, M, penalty, 2.0)
-        G = rng.standard_normal((D, D + 1))
-        E = size * G @ G.T
-        if 2 * np.linalg.norm(E, 2) > -np.diff(np.sqrt(s[: k + 1])).max():  # of lemma 1
-            continue
-        held += 1
-        excess, bound = lemma_sides(C, s, k, E, penalty, 2.0)
-        assert -1e-12 <= excess <= bound
-    assert held > 10
 
 
 @pytest.mark.parametrize("accelerated", [False, True])
@@ -596,14 +559,3 @@ def test_surveys_are_coded_as_in_the_paper(tmp_path):
         )
     with pytest.raises(ValueError, match="more than two answers"):
         survey_design(first[["age"]])
-
-
-def test_group_sparse_steps_read_the_diagonal_alone():
-    rng = np.random.default_rng(0)
-    sigma = np.diag([4.0, 1.0, 0.25, 9.0])
-    off = rng.standard_normal((D, D))
-    off = off + off.T
-    np.fill_diagonal(off, 0.0)
-    np.testing.assert_array_equal(
-        group_sparse_projection(sigma + off, 0.5, D), np.diag([0.75, 0.5, 0.0, 1 - 0.5 / 3])
-    )

@@ -182,19 +182,6 @@ def test_optimal_on_other_data(name, penalty, logistic, intercept, weight, ridge
         assert -1e-9 <= default / tight - 1 <= 1e-6
 
 
-@pytest.mark.parametrize("penalty", ["trace", "l21"])
-@pytest.mark.parametrize("name", ["plain", "fewer rows than features", "unequal tasks"])
-def test_tiny_alpha(name, penalty):
-    X, _, task = CASES[name]
-    y = regression_target(X, task)
-    kind = {"weight": "equal", "ridge": 0.0, "logistic": False}
-    alpha = 1e-5 * largest_alpha(X, y, task, penalty, True, **kind)
-    value, excess = check_optimal(X, y, task, penalty, alpha, True, 1e-8, **kind)
-    assert excess <= 1e-4 * value
-    default, _ = check_optimal(X, y, task, penalty, alpha, True, 1e-6, **kind)
-    assert -1e-8 <= default / value - 1 <= 1e-6
-
-
 # ---------------------------------------------------------------------------- closed forms
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_alpha_max(penalty, logistic):

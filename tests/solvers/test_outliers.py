@@ -105,14 +105,6 @@ def test_objective_gap_and_new_tasks(cls, outliers, classes):
     assert_allclose(est.coef_, again, atol=2e-3 * np.abs(again).max())
 
 
-def test_without_outliers_it_is_the_plain_fit():
-    # ||Q||_* is at most the sum of the lengths of its rows: at this strength Q is never cheaper.
-    settings = {"epsilon": None, "tol": 1e-10}
-    est = MPMTLLowRank(0.2, outliers="tasks", outlier_alpha=0.2, **settings).fit(X, Y, task=TASK)
-    plain = MPMTLLowRank(0.2, **settings).fit(X, Y, task=TASK)
-    assert est.objective_ == pytest.approx(plain.objective_, rel=1e-9)
-
-
 def test_outliers_leave_the_shared_part_alone():
     # "auto" was settled on other tables: twice as wide coefficients, other sizes.
     X, y, task, W = make_low_rank_tasks(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from sklearn.linear_model import ElasticNet
 from sklearn.model_selection import PredefinedSplit
 
@@ -144,17 +143,3 @@ def test_objectives_of_malsar(function, cls, y):
     sums = {"task_weight": "samples", "fit_intercept": False} if y is Y else {}
     est = cls(rho1, **sums, **TIGHT).fit(X, y, task=TASK)
     assert est.objective_ == pytest.approx(value, rel=1e-8)
-
-
-def test_lasso_of_malsar():
-    rho1, _, value, _ = malsar("Least_Lasso")
-    est = MPMTLLowRank(
-        1e6,
-        outliers="entries",
-        outlier_alpha=rho1,
-        task_weight="samples",
-        fit_intercept=False,
-        **TIGHT,
-    ).fit(X, Y, task=TASK)
-    assert est.objective_ == pytest.approx(value, rel=1e-8)
-    assert_allclose(est.coef_, est.outlier_coef_, atol=1e-12)

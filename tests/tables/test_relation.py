@@ -58,21 +58,6 @@ def test_rows_and_weights_are_what_the_module_says(seed):
     assert relation.names == ["constant", "size", "region[south]", "region[west]", "urban"]
 
 
-def test_units_and_order_of_columns_do_not_change_leverage():
-    table = covariates(np.random.default_rng(0))
-    h = np.linalg.norm(read_relation(table, TASKS).rows(TASKS), axis=1)
-    other = table.assign(size=1e-6 * table["size"] - 3.0)[["urban", "size", "region"]]
-    np.testing.assert_allclose(
-        np.linalg.norm(read_relation(other, TASKS).rows(TASKS), axis=1), h, rtol=1e-7
-    )
-
-
-def test_clusters_have_the_leverage_of_their_size():
-    cluster = {task: "ab"[task % 5 == 0] for task in range(M)}
-    h = np.linalg.norm(read_relation(cluster, TASKS).rows(TASKS), axis=1)
-    np.testing.assert_allclose(h, np.where(TASKS % 5 == 0, 5 / M, 5 / (4 * M)), rtol=1e-10)
-
-
 @pytest.mark.parametrize("make", ["frame", "mapping", "rows", "array", "series"])
 def test_forms_agree(make):
     table = covariates(np.random.default_rng(1))

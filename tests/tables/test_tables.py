@@ -127,27 +127,7 @@ def test_table_is_sorted_and_shares_memory_when_it_can():
     assert np.shares_memory(table.task(1)[0], table.X)
 
 
-def test_input_is_left_alone():
-    X = np.array([[1.0, 3.0], [0.0, 4.0], [1.0, 5.0]])
-    y = np.array([1.0, 2.0, 3.0])
-    before = X.copy(), y.copy()
-    TinyRidge(task_feature=0).fit(X, y).predict(X)
-    assert_array_equal(X, before[0])
-    assert_array_equal(y, before[1])
-
-
 # ------------------------------------------------------------------------------- wide y
-def test_wide_y_shares_x_and_skips_unknown_labels():
-    X = np.arange(8.0).reshape(4, 2)
-    Y = np.array([[1, np.nan, 3], [np.nan, 5, 6], [7, 8, 9], [np.nan, np.nan, np.nan]])
-    table, form = read_training(TinyRidge(), X, Y)
-    assert table.X is X or np.shares_memory(table.X, X)
-    assert_array_equal(table.y, [1, 7, 5, 8, 3, 6, 9])
-    assert_array_equal(table.rows, [0, 2, 1, 2, 0, 1, 2])
-    assert_array_equal(table.offsets, [0, 2, 4, 7])
-    assert_array_equal(table.task(1)[0], X[[1, 2]])
-    assert table.order is None and table.input_row(2) == 1
-    assert form.kind == "wide"
 
 
 def test_wide_predictions_follow_the_columns_of_y(school_like):
@@ -367,17 +347,6 @@ def test_names_lost_after_fit_leave_the_position(school_like):
         est.predict(frame[frame.columns[::-1]])
 
 
-@pytest.mark.exact_bits("rows are those given")
-def test_numeric_columns_next_to_strings_stay_numeric(school_like):
-    frame, y = school_like()
-    frame["flag"] = np.arange(len(frame)) % 2 == 0
-    frame["grade"] = (np.arange(len(frame)) % 3).astype(np.int8)
-    table, _ = read_training(TinyRidge(task_feature="school"), frame, y)
-    expected = frame.drop(columns="school").to_numpy(dtype=float)[table.order]
-    assert_array_equal(table.X, expected)
-    assert table.X.flags.c_contiguous
-
-
 # --------------------------------------------------------------------- public task list
 def test_decimals_of_arrow_are_numbers():
     pa = pytest.importorskip("pyarrow")
@@ -389,16 +358,6 @@ def test_decimals_of_arrow_are_numbers():
     assert table.X[:, 0].tolist() == [1.5, -0.375, -2.25]
     direct, _ = read_training(TinyRidge(task_feature="g"), frame.assign(x=y), y)
     assert direct.X[:, 0].tolist() == [1.5, 3.0, -2.25]
-
-
-def test_public_list_of_tasks():
-    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
-    ids = np.array([3, 1, 3, 2])
-    fit = TinyRidge(tasks=range(1, 4)).fit(X, y, task=ids)
-    assert_allclose(fit.coef_, TinyRidge().fit(X, y, task=ids).coef_)
-    assert_array_equal(fit.tasks_, [1, 2, 3])
-    fit = TinyRidge(tasks=pd.Series([3, 1, 2])).fit(X, y, task=ids)
-    assert_array_equal(fit.tasks_, [1, 2, 3])
 
 
 def test_without_task_information():
