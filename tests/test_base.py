@@ -12,12 +12,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import cross_validate
 from sklearn.utils import get_tags
 
 from skpmtl import ClusteredMTL, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.inspection import column_importances
-from skpmtl.model_selection import LeaveTasksOut
 from skpmtl.privacy import LittleFoundWarning
 from skpmtl.privacy.report import PrivacyLeakWarning
 from skpmtl.tables.table import SingleTaskWarning, TaskTable
@@ -118,23 +116,6 @@ def test_a_large_delta_is_warned_of_once_under_any_filter(school_like, cls):
         assert ["1/n_tasks" in str(warning.message) for warning in said].count(True) == 1
 
 
-def test_tasks_left_out_meet_the_mean_model(school_like):
-    frame, y = school_like()
-    est = TinyRidge(task_feature="school", unseen_task="mean")
-    result = cross_validate(
-        est,
-        frame,
-        y,
-        cv=LeaveTasksOut(4, task_feature="school", tasks=frame["school"].unique(), random_state=0),
-        return_estimator=True,
-        return_indices=True,
-    )
-    for model, test in zip(result["estimator"], result["indices"]["test"], strict=True):
-        X = frame.iloc[test].drop(columns="school").to_numpy()
-        expected = X @ model.coef_.mean(axis=0) + model.intercept_.mean()
-        assert_allclose(model.predict(frame.iloc[test]), expected)
-
-
 def test_three_classes_name_who_takes_them(school_like):
     frame, y = school_like()
     with pytest.raises(ValueError, match="TinyRidgeClassifier takes two; .*PrivateMTL") as error:
@@ -170,16 +151,6 @@ def test_failed_fit_leaves_nothing_and_refit_nothing_stale():
         with pytest.raises(ValueError):
             est.fit(X, y, task=ids)
         assert [name for name in vars(est) if name.endswith("_")] == []
-
-
-def test_mean_model_that_was_not_released(school_like):
-    frame, y = school_like()
-    tasks = sorted(set(frame["school"]))
-    est = TinyRidge(task_feature="school", epsilon=1.0, tasks=tasks, unseen_task="mean")
-    est.fit(frame, y)
-    assert est.predict(frame).shape == y.shape
-    with pytest.raises(ValueError, match=r"\['new'\]. This fit released no mean.*personalize"):
-        est.predict(frame.assign(school="new"))
 
 
 # ------------------------------------------------------------------------ classifiers
