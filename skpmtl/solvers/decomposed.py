@@ -36,7 +36,7 @@ class Stacked:
     """
 
     ridge = 0.0
-    keeps = False
+    keeps = is_few = False
     is_bounded = True
     is_flat = True  # parts that grow in opposite directions change no residual
 

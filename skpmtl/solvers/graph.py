@@ -198,7 +198,7 @@ class LossOnGraph:
     """
 
     ridge = 0.0  # to those outside: it is in A
-    keeps = False
+    keeps = is_few = False
     is_flat = True  # steps of splitting only bound the curvature of A
 
     def __init__(self, loss, Omega, lam, ridge):

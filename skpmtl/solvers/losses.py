@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.special import entr
 
 from .._kernels import passes
@@ -86,9 +86,9 @@ class RowSpace:
         self.X = X
         K = self.X @ self.X.T
         K.flat[:: len(K) + 1] += 1e-14 * np.trace(K) + 1e-300
-        self.L = np.linalg.cholesky(K)
+        self.L = cholesky(K.T, overwrite_a=True, check_finite=False).T  # in place
         self.loss = loss.with_features(self.L[inverse])
-        self.loss.keeps = loss.keeps
+        self.loss.keeps, self.loss.is_few = loss.keeps, True
 
     def lift(self, C):
         return solve_triangular(self.L, C.T, lower=True, trans=1).T @ self.X
@@ -132,6 +132,7 @@ class Loss:
 
     alike = False  # whether one curvature is that of all tasks
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
+    is_few = False  # whether features are coordinates of few rows or directions of many
     has_models = False  # whether there is a `model`, for Newton steps
     keeps = crawls = False  # whether it serves several strengths; whether one needed models
     is_bounded = True  # whether its curvature has a bound, without which there are models alone

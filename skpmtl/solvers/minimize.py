@@ -33,13 +33,17 @@ SMALLEST_SET = 32  # features of the first working set
 #   20 tasks x 50 x 2,000:  .10 .10 .10 .17 .19 / .21 .22 .26 .25 .24 / .35 .33 .29 .29 .27
 _SUBSPACE = 8
 _INSIDE = 1e-8  # part of a direction that is rounding; 1e-4 to 1e-12 took the same time on these
+# Part of the share that splitting takes in a space of few rows or directions. CPU time with 1, 1/2,
+# 1/4, 1/8 (15 wide fits of benchmarks.peers.wide_trace, seed 12): 1, .94, .91, .94. With 1/4 it was
+# .90 on 24 fits of seeds 22 to 25, between .73 and 1.15.
+_FEW = 0.25
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
 _CYCLES = 1000  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _BALANCE = 16  # iterations of splitting before its step is judged, and again after twice as many
-_EVENLY, _UNEVEN = 3.0, (1 / 16, 4.0)  # best step by sizes of its two sides; how far off is much
+_UNEVEN = 1 / 4, 2.0  # sizes of its two sides, one over the other, that are too far off
 _TURN = 500  # iterations of splitting before gradient steps
 _MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
 _FORCING = 0.05  # part of the gap that a model may leave
@@ -145,6 +149,7 @@ def _by_subspaces(loss, penalty, alpha, W, tol, max_iter, log):
             return rest
         Q, Z = np.concatenate([Q, new]), np.concatenate([Z, X @ new.T], axis=1)
         part, start = loss.with_features(Z), np.concatenate([C, W @ new.T], axis=1)
+        part.is_few = True
         inner = max(goal, _LOOSE * at.gap) / abs(at.objective)
         found = _alternate(part, penalty, alpha, start, inner, max_iter - done, None)
         C, done = found.W, done + max(found.n_iter, 1)
@@ -337,7 +342,7 @@ def _share(loss, penalty, alpha):
     if penalty.step is not None:  # where slopes change, the mean curvature
         return Step(penalty.step) if loss.quadratic else _EVEN
     top = penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max(initial=0.0)
-    return float(min(alpha / top, 1.0)) if top > 0 else 1.0
+    return (_FEW if loss.is_few else 1.0) * (float(min(alpha / top, 1.0)) if top > 0 else 1.0)
 
 
 def _history(loss, lean):
@@ -448,9 +453,9 @@ class _Splitting:
     conditioning far less than that of gradient steps. An extrapolated point is dropped where its
     residual is much larger, or where it is twice as far from zero as the plain one.
 
-    rho is about the mean curvature at first. In problems with a known solution the best one was
-    about three times the size of the subgradient over that of the weights, so a rho of a quadratic
-    loss that is far from that after 16, 32, 64 ... iterations is replaced.
+    rho is about the mean curvature at first. The best one is about the size of the subgradient over
+    that of the weights, so a rho of a quadratic loss that is far from that after 16, 32, 64 ...
+    iterations is replaced.
 
     S is where the iteration lives: the weights are W = prox(S), and rho (S - W) is a subgradient of
     the penalty at them. At the solution that equals V, so that the step is zero; nothing else
@@ -540,12 +545,11 @@ class _Splitting:
 
     def _balanced(self, W, S):
         """Whether steps were renewed, as those of now weigh weights and subgradients unevenly."""
-        size = float(np.linalg.norm(W))
-        best = _EVENLY * self.rho * float(np.linalg.norm(S - W)) / size if size else 0.0
-        if not best > 0 or _UNEVEN[0] < self.rho / best < _UNEVEN[1]:
+        size, other = float(np.linalg.norm(W)), float(np.linalg.norm(S - W))
+        if not size * other > 0 or _UNEVEN[0] < size / other < _UNEVEN[1]:
             return False
         self.step = None  # no matrices of both at a time
-        return self._renew(W, S, Step(best), 1.0)
+        return self._renew(W, S, Step(self.rho * other / size), 1.0)
 
     def _renew(self, W, S, share, floor):
         """New steps, from the S of the same weights and the same subgradient of the penalty."""
