@@ -9,7 +9,8 @@ is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, 
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import chosen, larger, load, log, row, set_row, splat, store, total
+from .._runtime.registers import load, splat, store, total
+from .._runtime.traced import chosen, larger, log, loop, traced
 from .losses import residuals
 
 _LEAST = 2.0**-1022  # a normal number; below it counts as such
@@ -71,6 +72,16 @@ def scaled_rows(X, rows, shared, first, last, scaling, intercept, Z):
             z[d] = 1.0
 
 
+def _octaves(arguments):
+    lines, before, unit = arguments
+    for b in loop(lines.shape[0]):
+        z = (log(larger(lines[b], _LEAST)) - before[b]) * unit
+        lines[b] = chosen(lines[b] > 0.0, z, 0.0)
+
+
+traced(_octaves)
+
+
 @njit
 def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, out):
     """out[a] = sum over the records of task pick[a] of weights[p] clip(z_p, 1).
@@ -80,9 +91,9 @@ def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, ou
 
     Parameters
     ----------
-    before : (B, 32)
+    before : (B, 16)
         With the features in the first d places.
-    lines : (B, 32)
+    lines : (B, 16)
         Work space, of zeros, for d features.
     out : (len(pick), d)
     """
@@ -96,10 +107,7 @@ def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, ou
             x = X[rows[p] if shared else p]
             for j in range(d):
                 line[j] = abs(x[j])
-            for b in range(lines.shape[0]):
-                size = row(lines, b)
-                z = (log(larger(size, _LEAST)) - row(before, b)) * unit
-                set_row(lines, b, chosen(size, z, 0.0))
+            _octaves((lines, before, unit))
             square = 0.0
             for j in range(d):
                 square += line[j] * line[j]

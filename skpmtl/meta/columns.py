@@ -15,8 +15,8 @@ import numpy as np
 
 from .._kernels.passes import column_moments
 from .._kernels.records import octave_sums
-from .._runtime.registers import WIDE
 from .._runtime.threads import cost_blocks, run_blocks
+from .._runtime.traced import WIDE
 from ..course.curator import FARTHEST, NEAREST
 from ..course.shapes import read_scales
 from ..exchange.protocol import Query

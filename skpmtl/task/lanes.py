@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._runtime.registers import WIDE
+from .._runtime.traced import WIDE
 from ..tables.table import row_products, rows_of
 
 LANES, ROWS = WIDE, 64
@@ -210,9 +210,9 @@ class Lanes:
 
     @property
     def heads(self):
-        """First lanes within blocks (blocks, LANES); (blocks, 0) where no task has several."""
+        """First lanes within blocks (blocks, LANES); (0, LANES) where no task has several."""
         heads = self.head % LANES
-        return heads if (heads != np.arange(LANES)).any() else heads[:, :0]
+        return heads if (heads != np.arange(LANES)).any() else heads[:0]
 
     def of_rows(self, x):
         """Numbers of rows (R, ...) -> (blocks, ..., n, LANES), zeros where there are none."""

@@ -34,22 +34,29 @@ Tasks with alike numbers of rows are computed side by side, each from its own ro
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
-from .._runtime.jit import inner, njit
-from .._runtime.registers import (
+from .._runtime.jit import njit
+from .._runtime.traced import (
     chosen,
     dot,
     exp,
+    flat,
+    held,
     larger,
+    largest,
     log,
+    loop,
+    parts,
+    pool,
     pooled,
-    row,
-    set_row,
     smaller,
     sqrt,
-    wide,
+    traced,
+    when,
 )
 from ..tables.table import FAR, row_products
 from .lanes import LANES, ROWS, Chunk
@@ -61,7 +68,14 @@ _LEAST = 1e-6  # curvature of a row
 _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expansion is another
 _MOST_STEPS = 25
 _MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
-_MOMENTS = {None: 0, "means": 1, "second": 2, "kept": 3, "information": 4}
+_MEANS, _SECOND, _KEPT, _INFORMATION = range(1, 5)
+_MOMENTS = {
+    None: 0,
+    "means": _MEANS,
+    "second": _SECOND,
+    "kept": _KEPT,
+    "information": _INFORMATION,
+}
 _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure itself
 
 
@@ -174,40 +188,42 @@ def posterior(
     asked = _MOMENTS[moments]
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes, typical = np.zeros((m, C, d)), np.zeros((m, C, 2))
-    width = 1 + (d if asked == 4 else r)
-    moment = np.zeros((m, C, width, width) if asked > 1 else (0, 0, 0, 0))
-    back = np.linalg.pinv(root) if asked == 4 else root
+    width = 1 + (d if asked == _INFORMATION else r)
+    moment = np.zeros((m, C, width, width) if asked > _MEANS else (0, 0, 0, 0))
+    back = np.linalg.pinv(root) if asked == _INFORMATION else root
     effects = np.zeros((3, rows.n_subgroups.sum(), C))
     for chunk in Chunk.all(rows, root):
         found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked, ratio)
         tasks = chunk.tasks
-        E, one, w, second, of_rows, outside = found
-        evidence[tasks] = E
-        if asked == 4:
+        evidence[tasks] = found.evidence
+        if not asked:
+            continue
+        one, w, second, outside = found.level, found.slopes, found.moment, found.outside
+        if asked == _INFORMATION:
             of_level[tasks] = one
             of_slopes[tasks], moment[tasks] = chunk.information(back, w, second, outside)
             continue
-        if asked == 2:
-            share = of_rows[..., 1]
+        if asked == _SECOND:
+            of_rows, share = found.typical, found.typical[..., 1]
             one, w, second = one / share, w / share[..., None], second / share[..., None, None]
             outside, of_rows[..., 0] = outside / share.mean(axis=1), of_rows[..., 0] / share
             if rows.kind != POISSON:
                 means = np.concatenate([one[..., None], w], axis=2)
                 second += means[..., None] * means[:, :, None]
+            typical[tasks] = of_rows
             t, at = chunk.places_of
             first, square = w[t, :, at], second[t, :, 1 + at, 1 + at]
             effects[:, chunk.subgroups] = first, square, second[t, :, 0, 1 + at]
-        if asked:
-            of_level[tasks], typical[tasks] = one, of_rows
-            of_slopes[tasks] = row_products(chunk.wide(w), root.T)
-        if asked > 1:
+        of_level[tasks], of_slopes[tasks] = one, row_products(chunk.wide(w), root.T)
+        if asked > _MEANS:
             moment[tasks] = chunk.wide_moments(second, outside)
     return evidence, of_level, of_slopes, moment, typical, effects
 
 
 def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked, ratio):
-    """Evidence (m, ...), levels (m, C), slopes (m, C, E), moments (m, C, 1 + E, 1 + E), typical
-    (m, C, 2), and variances where tasks have no rows (m,), in the coordinates of the chunk."""
+    """By name what is found, in the coordinates of the chunk: `evidence` (m, ...), `level` (m, C),
+    `slopes` (m, C, E), `moment` (m, C, 1 + E, 1 + E), `typical` (m, C, 2), and `outside` (m,),
+    variances where tasks have no rows."""
     tasks, at = chunk.tasks, chunk.places
     m, C, E = len(tasks), rows.n_outputs, chunk.A.shape[1]
     y, weight, size = rows.y[at], rows.weight[at], size[tasks]
@@ -221,622 +237,512 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         constant = chunk.sums(y - y * np.log(np.maximum(y, 1e-300)))
     many = (chunk.sums(weight) > _MANY) | (chunk.sizes > ROWS)
     reach = row_products(size, (root**2).sum(axis=1))
-    of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
-    squares = chunk.squares(root, size) if asked == 2 else np.zeros((m, 0, 0))
-    of_subgroups = chunk.of_subgroups()
-    square = (C, 1 + E, 1 + E) if asked > 1 else (C, 0)
-    out = dict(evidence=weights.shape, level=(C,), slopes=(C, E), moment=square, typical=(C, 2))
-    out = {name: np.zeros((m, *shape)) for name, shape in out.items()} | {"outside": np.zeros(m)}
-    # From `TARGET` to `THERE`.
-    shared = [np.repeat(x[:, None], C, axis=1) for x in (weight, np.ones(len(weight)))]
-    given = np.stack([targets, shared[0], about, begin, shared[1]], axis=2)
-    nested = len(chunk.subgroups) > 0 or None
+    of_rows = {"target": targets, "about": about, "begin": begin}
+    both = {"weight": weight, "there": np.ones(len(at))}
+    of_rows |= {name: np.repeat(x[:, None], C, axis=1) for name, x in both.items()}
+    squares = chunk.squares(root, size) if asked == _SECOND else np.zeros((m, 0, 0))
+    nested, of_subgroups = len(chunk.subgroups) > 0 or None, chunk.of_subgroups()
+    of_tasks = {"count": chunk.sizes, "many": many, "constant": constant, "reach": reach}
+    of_tasks |= {"prior": level[tasks]}
+    square = (1 + E) * (asked > _MEANS)
+    out = {"evidence": weights.shape, "level": (C,), "slopes": (C, E), "typical": (C, 2)}
+    out |= {"moment": (C, square, square), "outside": ()}
+    out = {name: np.zeros((m, *shape)) for name, shape in out.items()}
     kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None, nested
     for lanes in chunk.blocks():
-        blocks, n, k, T = len(lanes.task), lanes.n, lanes.k, weights.shape[-1]
-        work, own = _places(C, n, k, T, weights.shape, asked, nested)
-        (first, work), (each, places) = _laid_out(work), _laid_out(own)
-        Z = np.zeros((first + blocks * each, LANES))
-        of_blocks = Z[first:].reshape(blocks, each, LANES)
-        part = {
-            name: of_blocks[:, at : at + math.prod(own[name])].reshape(blocks, *own[name], LANES)
-            for name, at in zip(own, places, strict=True)
-        }
-        part["A"][:] = lanes.of_columns(chunk.A)
-        part["given"][:] = lanes.of_rows(given)
-        part["of_tasks"][:, :4] = lanes.of_tasks(of_tasks)
-        part["of_tasks"][:, 4] = (part["of_tasks"][:, 1] == 0.0).any(axis=1, keepdims=True)
-        part["of_tasks"][:, 5:] = lanes.of_tasks(level[tasks])
-        part["squares"][:] = lanes.of_tasks(squares[:, :k, :k])
-        if nested:
-            part["nested"][:] = lanes.of_tasks(of_subgroups[:, :k])
-        sizes = blocks, C, n, k, first, each, places[-1] - places[5]
-        _posterior(
-            *kind, Z, lanes.heads, sizes, work, places, grids, weights.ravel(), ratio, tol, asked
-        )
+        blocks, n, k = len(lanes.task), lanes.n, lanes.k
+        widths = (1 + k) * (asked > _MEANS), k * (asked == _SECOND), k * (nested is not None)
+        work = np.zeros((_size(_of_work(C, n, k, weights.shape[-1])), LANES))
+        shapes = _of_block(C, n, k, weights.shape, *widths)
+        given = np.zeros((blocks, _size(shapes), LANES))
+        part = parts(given, shapes)
+        part.A[:] = lanes.of_columns(chunk.A)
+        for name, x in of_rows.items():
+            getattr(part, name)[:] = lanes.of_rows(x)
+        for name, x in of_tasks.items():
+            getattr(part, name)[:] = lanes.of_tasks(x)
+        part.squares[:] = lanes.of_tasks(squares[:, : widths[1], : widths[1]])
+        part.nested[:] = lanes.of_tasks(of_subgroups[:, : widths[2]])
+        sizes = blocks, C, n, k, *widths
+        arguments = work, given, lanes.heads, sizes, grids, weights.ravel()
+        _posterior(kind, *arguments, ratio, tol, asked)
         for name, into in out.items():
-            lanes.put(part[name], into)
-    return tuple(out.values())
+            lanes.put(getattr(part, name), into)
+    return SimpleNamespace(**out)
+
+
+def _size(shapes):
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 # ----------------------------------------------------------------------------------- kernels
-# All numbers of a kernel are rows of one array Z, (rows, W), with tasks last, and it works on those
-# of all tasks at once: a name is the place of the first of its rows. What one lane gets does not
-# depend on the others. Of a class, numbers of rows are 10 n rows: what is given, where rows are and
-# their working responses less `BASE`, what slopes leave of these two, and means and curvatures at
-# the scores. Rows k and k + 1 of the factor B (k + 2, k) are slopes of a level of one, and of
-# responses.
-TARGET, WEIGHT, BASE, SCORE, THERE, RESPONSE, LEFT_OF_ONE, LEFT, MEAN, CURVE = range(10)
+# Of tasks side by side, `s` has all numbers by name: rows of 16, one for each task, along the axes
+# of `_of_block` and `_of_work`. What one task gets does not depend on the others.
+def _of_block(C, n, k, cells, square, of_squares, of_nested):
+    """What is given of a block, and what is found; `square` is 0 where no moments are asked for."""
+    given = dict.fromkeys(("target", "weight", "about", "begin", "there"), (C, n))
+    given |= {"A": (n, k), "squares": (of_squares, of_squares), "nested": (of_nested,)}
+    given |= dict.fromkeys(("count", "many", "constant", "reach"), ()) | {"prior": (C,)}
+    out = {"level": (C,), "slopes": (C, k), "moment": (C, square, square), "typical": (C, 2)}
+    return given | out | {"outside": (), "evidence": cells}
 
 
-def _places(C, n, k, T, cells, asked, nested):
-    """Shapes of rows by name: of all blocks, in which a kernel works, and of every block."""
-    work = {
-        "R": (C, 10, n),
-        "B": (C, k + 2, k),
-        "x": (n, k),
-        "turned": (n, k) if nested else (0,),
-        "inverse": (k, k),
-        "cov": (k, k),
-        "V": (2, n),
-        "near": (2, k),
-        "q": (C, 3),
-        "sums": (C, 6),
-        "delta": (T, C),
-        "f": (n,),
-        "logs": (C,),
-        "step": (C,),
-        "P": (T,),
-        "share": (T,),
-        "E": (T,),
-        "buffer": (4,),
-    }
-    square = (C, 1 + k, 1 + k) if asked > 1 else (C, 0)
-    given = {
-        "A": (n, k),
-        "given": (C, 5, n),
-        "of_tasks": (5 + C,),
-        "nested": (k,) if nested else (0,),
-    }
-    given["squares"] = (k, k) if asked == 2 else (0, 0)
-    out = {"level": (C,), "slopes": (C, k), "moment": square, "typical": (C, 2), "outside": ()}
-    return work, given | out | {"evidence": cells}
+def _of_work(C, n, k, T):
+    """What a kernel keeps of a block. B has the factor (k, k) of a class, with inverses of its
+    diagonal, and then slopes of a level of one, and of responses; `left_of_one` and `left` are what
+    they leave of the scores of rows."""
+    rows = ("base", "score", "response", "left_of_one", "left", "mean", "curve")
+    of_class = ("q_11", "q_1r", "q_rr", "log_det", "step")
+    of_level = ("off", "off_by_level", "by_delta", "by_square")  # see `_beyond`
+    work = dict.fromkeys(rows, (C, n)) | dict.fromkeys((*of_class, *of_level), (C,))
+    work |= {"B": (C, k + 2, k), "x": (n, k), "inverse": (k, k), "cov": (k, k), "f": (n,)}
+    work |= {"third": (n,), "variance": (n,), "mean_row": (k,), "near": (k,), "turned": (n, k)}
+    return work | {"delta": (T, C)} | dict.fromkeys(("P", "share", "own_share", "of_tau"), (T,))
 
 
-def _laid_out(shapes):
-    """How many rows these are, and where each of them begins."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()]).tolist()
-    return ends[-1], (0, *ends[:-1])
-
-
-@inner
-def _pool(Z, first, last, heads, b):
-    """Sums over the lanes of every task, in all of them, of these rows."""
-    if heads.shape[1] > 0:
-        for i in range(first, last):
-            pooled(Z, i, heads, b)
-
-
-@inner
-def _means(counts, several, Z, R, C, n):
+def _means(s):
     """Means of rows at their scores."""
-    for i in range(R, R + n):
-        top = row(Z, i + SCORE * n)
-        if counts is not None:
-            set_row(Z, i + MEAN * n, exp(smaller(larger(top, -FAR), FAR)))
-        elif several is None:
-            e = exp(larger(smaller(top, 0.0 - top), -700.0))
-            set_row(Z, i + MEAN * n, chosen(top, 1.0, e) / (1.0 + e))
+    for i in loop(s.n):
+        if s.kind == POISSON:
+            s.mean[0, i] = exp(smaller(larger(s.score[0, i], -FAR), FAR))
+        elif s.kind == LOGISTIC:
+            score = s.score[0, i]
+            e = exp(larger(smaller(score, 0.0 - score), -700.0))
+            s.mean[0, i] = chosen(score > 0.0, 1.0, e) / (1.0 + e)
         else:
-            total = wide(0.0)
-            for c in range(1, C):
-                top = larger(top, row(Z, i + (10 * c + SCORE) * n))
-            for c in range(C):
-                e = exp(larger(row(Z, i + (10 * c + SCORE) * n) - top, -700.0))
-                total = total + e
-                set_row(Z, i + (10 * c + MEAN) * n, e)
-            for c in range(C):
-                j = i + (10 * c + MEAN) * n
-                set_row(Z, j, row(Z, j) / total)
+            top, total = held(s.score[0, i]), held(0.0)
+            for c in loop(1, s.C):
+                top[:] = larger(top, s.score[c, i])
+            for c in loop(s.C):
+                e = exp(larger(s.score[c, i] - top, -700.0))
+                total += e
+                s.mean[c, i] = e
+            for c in loop(s.C):
+                s.mean[c, i] = s.mean[c, i] / total
 
 
-@inner
-def _expand(counts, Z, r, phi, part, live, n):
-    """Curvatures and working responses less `BASE`, in lanes that are on their way."""
-    bend = 1.0 if counts is None else 0.0
-    for i in range(r, r + n):
-        p = row(Z, i + MEAN * n)
-        curve = larger(p * (1.0 - bend * p) / part, _LEAST)
-        z = row(Z, i + SCORE * n) + (row(Z, i) - p) / curve - row(Z, i + BASE * n)
-        h = row(Z, i + WEIGHT * n) * curve / phi
-        set_row(Z, i + CURVE * n, chosen(live, h, row(Z, i + CURVE * n)))
-        set_row(Z, i + RESPONSE * n, chosen(live, z, row(Z, i + RESPONSE * n)))
+def _expand(s, c, phi, live):
+    """Curvatures and working responses less `base`, in tasks that are on their way."""
+    bend = 0.0 if s.kind == POISSON else 1.0
+    for i in loop(s.n):
+        p = s.mean[c, i]
+        curve = larger(p * (1.0 - bend * p) / s.part, _LEAST)
+        z = s.score[c, i] + (s.target[c, i] - p) / curve - s.base[c, i]
+        s.curve[c, i] = chosen(live > 0.0, s.weight[c, i] * curve / phi, s.curve[c, i])
+        s.response[c, i] = chosen(live > 0.0, z, s.response[c, i])
 
 
-@inner
-def _solve(Z, A, r, kappa, B, f, q, heads, b, n, k):
-    """Expansion of one class, for which the factor of I + kappa A' H A, (k, k), is in B with
-    inverses of its diagonal. Its rows after that become slopes kappa A' V^-1 v of v, a level of one
-    and responses, and their scores are taken from these. In q are q_11, q_1r and q_rr; in place of
-    `LEFT`, at last, are scores without levels.
+def _solve(s, c, kappa):
+    """Expansion of one class, for which I + kappa A' H A is factored, and slopes kappa A' V^-1 v of
+    v, a level of one and responses, are taken from their scores. In place of `left`, at last, are
+    scores without levels."""
+    A, B, k, there, z = s.A, s.B[c], s.k, s.there[c], s.response[c]
 
-    -> log determinants
-    """
-    for i in range(k + 2):
-        v, step = A + i, k
-        if i >= k:
-            v, step = r + (THERE + i - k) * n, 1
-        for p in range(n):
-            set_row(Z, f + p, kappa * row(Z, r + CURVE * n + p) * row(Z, v + p * step))
-        for j in range(i + 1 if i < k else k):
-            set_row(Z, B + i * k + j, dot(Z, f, 1, A + j, k, n))
-    _pool(Z, B, B + (k + 2) * k, heads, b)
-    logs = wide(0.0)
-    for i in range(k + 2):
-        at = B + i * k
-        for j in range(i if i < k else k):
-            total = row(Z, at + j) - dot(Z, at, 1, B + j * k, 1, j)
-            set_row(Z, at + j, total * row(Z, B + j * k + j))
-        if i < k:
-            total = row(Z, at + i) + 1.0 - dot(Z, at, 1, at, 1, i)
-            logs = logs + log(total)
-            set_row(Z, at + i, 1.0 / sqrt(total))
-    one, both, square = wide(0.0), wide(0.0), wide(0.0)
-    u = B + k * k
-    for j in range(2 * k):  # of both, from the last on
-        i = k - 1 - j // 2
-        at = u + (j % 2) * k + i
-        total = row(Z, at) - dot(Z, at + 1, 1, B + (i + 1) * k + i, k, k - 1 - i)
-        set_row(Z, at, total * row(Z, B + i * k + i))
-    for p in range(n):
-        i = r + p
-        h, z = row(Z, i + CURVE * n), row(Z, i + RESPONSE * n)
-        e = row(Z, i + THERE * n) - dot(Z, A + p * k, 1, u, 1, k)
-        left = z - dot(Z, A + p * k, 1, u + k, 1, k)
-        one = one + h * row(Z, i + THERE * n) * e
-        both = both + h * e * z
-        square = square + h * z * left
-        set_row(Z, i + LEFT_OF_ONE * n, e)
-        set_row(Z, i + LEFT * n, row(Z, i + BASE * n) + z - left)
-    set_row(Z, q, one)
-    set_row(Z, q + 1, both)
-    set_row(Z, q + 2, square)
-    _pool(Z, q, q + 3, heads, b)
-    set_row(Z, q, larger(row(Z, q), 0.0))
-    return logs
+    def products(v, into, count):
+        for p in loop(s.n):
+            s.f[p] = kappa * s.curve[c, p] * v[p]
+        for j in loop(count):
+            into[j] = dot(s.f, A[:, j])
+
+    for i in loop(k):
+        products(A[:, i], B[i], i + 1)
+    for i, v in enumerate((there, z)):
+        products(v, B[k + i], k)
+    s.pool(B)
+    log_det = held(0.0)
+    for i in loop(k + 2):
+        own = B[i]
+        for j in loop(chosen(i < k, i, k)):
+            own[j] = (own[j] - dot(own[:j], B[j])) * B[j, j]
+        for _ in when(i < k):
+            total = own[i] + 1.0 - dot(own[:i], own)
+            log_det += log(total)
+            own[i] = 1.0 / sqrt(total)
+    s.log_det[c] = log_det
+    slopes = B[k], B[k + 1]
+    for j in loop(k):
+        i = k - 1 - j
+        for u in slopes:
+            u[i] = (u[i] - dot(u[i + 1 :], B[i + 1 :, i])) * B[i, i]
+    q_11, q_1r, q_rr = held(0.0), held(0.0), held(0.0)
+    for i in loop(s.n):
+        h, response = s.curve[c, i], z[i]
+        e, left = there[i] - dot(A[i], slopes[0]), response - dot(A[i], slopes[1])
+        q_11 += h * there[i] * e
+        q_1r += h * e * response
+        q_rr += h * response * left
+        s.left_of_one[c, i] = e
+        s.left[c, i] = s.base[c, i] + response - left
+    s.q_11[c], s.q_1r[c], s.q_rr[c] = larger(s.sums(q_11), 0.0), s.sums(q_1r), s.sums(q_rr)
 
 
-@inner
-def _farther(flat, t2, known):
-    """What the level of a mean probability is times that of a typical task less."""
-    return sqrt(1.0 + flat * (t2 + known)) - 1.0
+def _about(s, c, t2, slopes):
+    """What the level of a mean probability is more than that of a typical task."""
+    return s.prior[c] * (sqrt(1.0 + s.flat * (t2 + slopes)) - 1.0)
 
 
-@inner
-def _over_levels(Z, part, t2, flat, known, prior, log_weights, first, logs, q, delta, P, share, C):
-    """Means of levels by tau, log weights of tau in P, (T,), and weights that add up to one."""
-    for j in range(len(t2)):
-        total = wide(log_weights[first + j])
-        for c in range(C):
-            about = row(Z, prior + c) * _farther(flat, t2[j], known)
-            one, mean = row(Z, q + 3 * c), row(Z, q + 3 * c + 1)
-            both, apart = mean - about * one, 1.0 + t2[j] * one
-            d, square = t2[j] * both / apart, row(Z, q + 3 * c + 2) - about * (mean + both)
-            v = part * (row(Z, logs + c) + log(apart)) + square - both * d
-            total = total - 0.5 * v
-            set_row(Z, delta + j * C + c, about + d)
-        set_row(Z, P + j, total)
-    total = _weights(Z, P, share, len(t2))[1]
-    for j in range(share, share + len(t2)):
-        set_row(Z, j, row(Z, j) / total)
+def _over_levels(s, log_weights, slopes):
+    """Means of levels by tau, log weights of tau in P, and in `share` weights that add up to 1."""
+    for j in loop(s.T):
+        t2, log_weight = s.t2[j], held(log_weights[j])
+        for c in loop(s.C):
+            about, one, mean = _about(s, c, t2, slopes), s.q_11[c], s.q_1r[c]
+            both, apart = mean - about * one, 1.0 + t2 * one
+            d, square = t2 * both / apart, s.q_rr[c] - about * (mean + both)
+            v = s.part * (s.log_det[c] + log(apart)) + square - both * d
+            log_weight += -0.5 * v
+            s.delta[j, c] = about + d
+        s.P[j] = log_weight
+    total = _weights(s)[1]
+    for j in loop(s.T):
+        s.share[j] = s.share[j] / total
 
 
-@inner
-def _weights(Z, P, share, T):
+def _weights(s):
     """exp(P - top) in `share`. -> their largest and their sum"""
-    top, total = row(Z, P), wide(0.0)
-    for j in range(1, T):
-        top = larger(top, row(Z, P + j))
-    for j in range(T):
-        e = exp(larger(row(Z, P + j) - top, -700.0))
-        total = total + e
-        set_row(Z, share + j, e)
+    top, total = held(s.P[0]), held(0.0)
+    for j in loop(1, s.T):
+        top[:] = larger(top, s.P[j])
+    for j in loop(s.T):
+        e = exp(larger(s.P[j] - top, -700.0))
+        total += e
+        s.share[j] = e
     return top, total
 
 
-@inner
-def _move(several, Z, R, delta, share, live, step, C, n, T):
-    """Scores to the mode of the expansion, in lanes on their way. -> how far the farthest moves"""
-    moved, by_class = wide(0.0), 1.0 / C
-    for c in range(C):
-        set_row(Z, step + c, dot(Z, share, 1, delta + c, C, T))
-    for i in range(R, R + n):
-        mean = wide(0.0)
-        for c in range(C):
-            j = i + 10 * c * n
-            way = row(Z, j + LEFT * n) + row(Z, step + c) * row(Z, j + LEFT_OF_ONE * n)
-            set_row(Z, j + MEAN * n, way)  # which are new in the next step
-            mean = mean + by_class * way
-        for c in range(C):
-            j = i + 10 * c * n
-            way = row(Z, j + MEAN * n) - row(Z, j + SCORE * n)
-            if several is not None:
+def _move(s, live):
+    """Scores to the mode of the expansion, in tasks on their way. -> how far the farthest moves"""
+    moved = held(0.0)
+    for c in loop(s.C):
+        s.step[c] = dot(s.share, s.delta[:, c])
+    for i in loop(s.n):
+        mean = held(0.0)
+        for c in loop(s.C):
+            way = s.left[c, i] + s.step[c] * s.left_of_one[c, i]
+            s.mean[c, i] = way  # which are new in the next step
+            mean += s.by_class * way
+        for c in loop(s.C):
+            way = s.mean[c, i] - s.score[c, i]
+            if s.kind == SOFTMAX:
                 way = way - mean
-            moved = larger(moved, larger(way, 0.0 - way) * row(Z, j + THERE * n))
-            way = smaller(larger(way, -_REACH), _REACH)
-            set_row(Z, j + SCORE * n, row(Z, j + SCORE * n) + way * live)
+            moved[:] = larger(moved, larger(way, 0.0 - way) * s.there[c, i])
+            s.score[c, i] = s.score[c, i] + smaller(larger(way, -_REACH), _REACH) * live
     return moved
 
 
-@inner
-def _losses(counts, several, Z, R, phi, delta, C, n):
-    """What is convex in the negative log likelihood with levels delta (C,)."""
-    total = wide(0.0)
-    for i in range(R, R + n):
-        s = row(Z, i + LEFT * n) + row(Z, delta) * row(Z, i + LEFT_OF_ONE * n)
-        if counts is not None:
-            near = smaller(larger(s, -FAR), FAR)
-            f = exp(near) * (1.0 + s - near)
-        elif several is None:
-            f = larger(s, 0.0) + log(1.0 + exp(larger(smaller(s, 0.0 - s), -700.0)))
+def _losses(s, j, phi):
+    """What is convex in the negative log likelihood with the levels of a tau."""
+    total = held(0.0)
+    for i in loop(s.n):
+        score = s.left[0, i] + s.delta[j, 0] * s.left_of_one[0, i]
+        if s.kind == POISSON:
+            near = smaller(larger(score, -FAR), FAR)
+            f = exp(near) * (1.0 + score - near)
+        elif s.kind == LOGISTIC:
+            e = exp(larger(smaller(score, 0.0 - score), -700.0))
+            f = larger(score, 0.0) + log(1.0 + e)
         else:
-            top, e = s, wide(0.0)
-            for c in range(C):
-                j = i + 10 * c * n
-                s = row(Z, j + LEFT * n) + row(Z, delta + c) * row(Z, j + LEFT_OF_ONE * n)
-                set_row(Z, j + MEAN * n, s)
-                top = larger(top, s)
-            for c in range(C):
-                e = e + exp(larger(row(Z, i + (10 * c + MEAN) * n) - top, -700.0))
+            top, e = held(score), held(0.0)
+            for c in loop(s.C):
+                score = s.left[c, i] + s.delta[j, c] * s.left_of_one[c, i]
+                s.mean[c, i] = score
+                top[:] = larger(top, score)
+            for c in loop(s.C):
+                e += exp(larger(s.mean[c, i] - top, -700.0))
             f = top + log(e)
-        total = total + row(Z, i + WEIGHT * n) * f
+        total += s.weight[0, i] * f
     return total / phi
 
 
-@inner
-def _beyond(counts, Z, A, r, B, x, V, sums, kappa, part, phi, level, many, few, heads, b, n, k):
+def _beyond(s, c, kappa, phi, level):
     """What the evidence of one class is more than its expansion, but for `_losses`.
 
     To the next order after Laplace's approximation, from third and fourth derivatives of the log
     likelihood of rows, and the covariance V of their scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii
     V_ij V_jj / 8 + V_ij^3 / 12). Where the level is known, covariances are products of the rows of
-    x (n, k). Third derivatives and variances are in V (2, n).
+    x (n, k).
 
-    In `sums` are what a level of variance v is off its mode by, over v, as in `_log_rates`: the
-    first number, and v times the second; then what multiplies delta and delta^2 in the rest of the
-    log likelihood less its expansion.
+    A level of variance v is off its mode by v (`off` + v `off_by_level`), as in `_log_rates`;
+    `by_delta` and `by_square` multiply delta and delta^2 in the rest of the log likelihood less its
+    expansion.
     """
-    root = np.sqrt(kappa)
-    for i in range(n):
-        at = x + i * k
-        for j in range(k):
-            total = root * row(Z, A + i * k + j) - dot(Z, B + j * k, 1, at, 1, j)
-            set_row(Z, at + j, total * row(Z, B + j * k + j))
-    first, second, along, square = wide(0.0), wide(0.0), wide(0.0), wide(0.0)
-    of_left, total = wide(0.0), wide(0.0)
-    for i in range(n):
-        j, at = r + i, x + i * k
-        weight, e, h = row(Z, j + WEIGHT * n), row(Z, j + LEFT_OF_ONE * n), row(Z, j + CURVE * n)
-        left, p = row(Z, j + LEFT * n), row(Z, j + MEAN * n)
-        f = row(Z, j + RESPONSE * n) + row(Z, j + BASE * n) - left
-        y = weight * row(Z, j) / phi
-        of_left = of_left + (y * left + 0.5 * h * f * f)
-        along = along + (y * e - h * f * e)
-        square = square + 0.5 * h * e * e
-        own = dot(Z, at, 1, at, 1, k)
+    k, x, B, root, part = s.k, s.x, s.B[c], sqrt(kappa), s.part
+    for i in loop(s.n):
+        for j in loop(k):
+            x[i, j] = (root * s.A[i, j] - dot(B[j, :j], x[i])) * B[j, j]
+    off, off_by_level, by_delta, by_square = held(0.0), held(0.0), held(0.0), held(0.0)
+    of_left, total = held(0.0), held(0.0)
+    for i in loop(s.n):
+        weight, e, h = s.weight[c, i], s.left_of_one[c, i], s.curve[c, i]
+        left, p = s.left[c, i], s.mean[c, i]
+        f = s.response[c, i] + s.base[c, i] - left
+        y = weight * s.target[c, i] / phi
+        of_left += y * left + 0.5 * h * f * f
+        by_delta += y * e - h * f * e
+        by_square += 0.5 * h * e * e
+        own = dot(x[i], x[i])
         v = (own + level * e * e) / part
-        if counts is not None:
+        if s.kind == POISSON:
             third = 0.0 - weight * p / phi
             fourth = third
         else:
             w = p * (1.0 - p)
             third = 0.0 - weight * w * (1.0 - 2.0 * p)
             fourth = 0.0 - weight * w * (1.0 - 6.0 * w)
-        set_row(Z, V + i, third)
-        set_row(Z, V + n + i, v)
+        s.third[i], s.variance[i] = third, v
         bend = 0.5 * third * e / part
-        first = first + bend * own
-        second = second + bend * e * e
+        off += bend * own
+        off_by_level += bend * e * e
         # Of many rows, with those of which each is.
         f = third * third * v * v * v * (5.0 / 24.0)
-        f = chosen(many, f / larger(weight, 1e-300), f)
-        total = total + (fourth * v * v / 8.0 + f)
-        if few == 0.0:
-            continue
-        near = wide(0.0)
-        for j in range(i):
-            w = level * e * row(Z, r + LEFT_OF_ONE * n + j)
-            w = (dot(Z, at, 1, x + j * k, 1, k) + w) / part
-            near = near + row(Z, V + j) * w * (0.25 * v * row(Z, V + n + j) + w * w / 6.0)
-        total = total + chosen(many, 0.0, third * near)
-    set_row(Z, sums, first)
-    set_row(Z, sums + 1, second)
-    set_row(Z, sums + 2, along)
-    set_row(Z, sums + 3, square)
-    set_row(Z, sums + 4, of_left)
-    set_row(Z, sums + 5, total)
-    _pool(Z, sums, sums + 6, heads, b)
-    return row(Z, sums + 4) + part * smaller(larger(row(Z, sums + 5), -_MOST_BEYOND), _MOST_BEYOND)
+        f = chosen(s.many > 0.0, f / larger(weight, 1e-300), f)
+        total += fourth * v * v / 8.0 + f
+        for _ in when(s.any_few):
+            near = held(0.0)
+            for j in loop(i):
+                w = (dot(x[i], x[j]) + level * e * s.left_of_one[c, j]) / part
+                near += s.third[j] * w * (0.25 * v * s.variance[j] + w * w / 6.0)
+            total += chosen(s.many > 0.0, 0.0, third * near)
+    s.off[c], s.off_by_level[c] = s.sums(off), s.sums(off_by_level)
+    s.by_delta[c], s.by_square[c] = s.sums(by_delta), s.sums(by_square)
+    beyond = smaller(larger(s.sums(total), -_MOST_BEYOND), _MOST_BEYOND)
+    return s.sums(of_left) + part * beyond
 
 
-@inner
-def _covariance(Z, kappa, B, inverse, cov, k):
+def _covariance(s, c, kappa):
     """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
-    for i in range(k):
-        at = inverse + i * k + i
-        set_row(Z, at, row(Z, B + i * k + i))
-        for j in range(i + 1, k):
-            total = dot(Z, B + j * k + i, 1, at, k, j - i)
-            set_row(Z, inverse + j * k + i, (0.0 - total) * row(Z, B + j * k + j))
-    for i in range(k):
-        for j in range(i + 1):
-            at = inverse + i * k
-            total = kappa * dot(Z, at + i, k, at + j, k, k - i)
-            set_row(Z, cov + i * k + j, total)
-            set_row(Z, cov + j * k + i, total)
+    k, B, inverse = s.k, s.B[c], s.inverse
+    for i in loop(k):
+        inverse[i, i] = B[i, i]
+        for j in loop(i + 1, k):
+            inverse[j, i] = (0.0 - dot(B[j, i:j], inverse[i:, i])) * B[j, j]
+    for i in loop(k):
+        for j in loop(i + 1):
+            total = kappa * dot(inverse[i:, i], inverse[i:, j])
+            s.cov[i, j] = total
+            s.cov[j, i] = total
 
 
-@inner
-def _log_rates(Z, x, r, u, near, count, delta, q, t2, known, moved, sums, heads, b, out, n, k):
-    """Logarithms of mean rates about the mean row, to the second order about the mode, (T,).
+def _log_rates(s, A, c, slopes, spread_of_one):
+    """Logarithms of mean rates about the mean row, to the second order about the mode, by tau.
 
     A score s at the mode, of variance v, has E exp(s) = exp(s + v / 2 + E ds), where the mean is
     off the mode by ds = -sum_i h_i V_i V_ii / 2, for the third derivatives -h_i of the rows, and
     their covariances V_i with s and variances V_ii. So the mean rate of a task that determines its
     level is that of its events. Rows about the mean row add what their variance is more.
     """
-    mean, near = near, near + k
-    for j in range(k):
-        set_row(Z, near + j, dot(Z, x + j, k, r + THERE * n, 1, n) / count)
-    _pool(Z, near, near + k, heads, b)
-    variance = dot(Z, near, 1, near, 1, k)
-    of_1, of_r = dot(Z, mean, 1, u, 1, k), dot(Z, mean, 1, u + k, 1, k)
-    for i in range(4):
-        set_row(Z, sums + i, wide(0.0))
-    for i in range(n):
-        at = x + i * k
-        h, e = row(Z, r + CURVE * n + i), row(Z, r + LEFT_OF_ONE * n + i)
-        joint, own = h * dot(Z, at, 1, near, 1, k), dot(Z, at, 1, at, 1, k)
-        _plus(Z, sums, joint * own)
-        _plus(Z, sums + 1, h * e * own)
-        _plus(Z, sums + 2, joint * e * e)
-        _plus(Z, sums + 3, h * e * e * e)
-    _pool(Z, sums, sums + 4, heads, b)
+    k, x, mean, near, count = s.k, s.x, s.mean_row, s.near, larger(s.count, 1.0)
+    for j in loop(k):
+        mean[j] = dot(A[:, j], s.there[c]) / count
+        if s.with_subgroups:  # rates are those without effects
+            mean[j] = mean[j] * (1.0 - s.nested[j])
+        near[j] = dot(x[:, j], s.there[c]) / count
+    s.pool(mean)
+    s.pool(near)
+    variance = dot(near, near)
+    of_1, of_r = dot(mean, s.B[c, k]), dot(mean, s.B[c, k + 1])
+    known, by_level, by_own, by_both = held(0.0), held(0.0), held(0.0), held(0.0)
+    for i in loop(s.n):
+        h, e = s.curve[c, i], s.left_of_one[c, i]
+        joint, own = h * dot(x[i], near), dot(x[i], x[i])
+        known += joint * own
+        by_level += h * e * own
+        by_own += joint * e * e
+        by_both += h * e * e * e
+    known, by_level, by_own, by_both = map(s.sums, (known, by_level, by_own, by_both))
     off = 1.0 - of_1
-    for j in range(len(t2)):
-        spread = t2[j] / (1.0 + t2[j] * row(Z, q))
-        less = row(Z, sums) + spread * (off * row(Z, sums + 1) + row(Z, sums + 2))
-        less = less + spread * spread * off * row(Z, sums + 3)
+    for j in loop(s.T):
+        spread = s.t2[j] / (1.0 + s.t2[j] * s.q_11[c])
+        less = known + spread * (off * by_level + by_own) + spread * spread * off * by_both
         bend = larger(variance + off * off * spread - less, 0.0)
-        score = row(Z, delta + j) * off + of_r
-        set_row(Z, out + j, score + 0.5 * (bend + known + (moved - 1.0) * spread))
+        score = s.delta[j, c] * off + of_r
+        s.of_tau[j] = score + 0.5 * (bend + slopes + (spread_of_one - 1.0) * spread)
 
 
-@inner
-def _add(
-    counts,
-    Z,
-    P,
-    delta,
-    q,
-    t2,
-    flat,
-    known,
-    prior,
-    kappa,
-    u,
-    cov,
-    sums,
-    asked,
-    level,
-    w,
-    moment,
-    C,
-    k,
-):
-    """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
-    total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
-    score, of_level = wide(0.0), wide(0.0)
-    for j in range(len(t2)):
-        p, d, apart = row(Z, P + j), row(Z, delta + j * C), 1.0 + t2[j] * row(Z, q)
-        total = total + p
-        one = one + p * d
-        about = row(Z, prior) * _farther(flat, t2[j], known)
-        of_level = of_level + p * (d - about)
-        shared = shared + p / apart
-        bend = (row(Z, sums) + row(Z, sums + 1) * t2[j] / apart) / apart
-        score = score + kappa * p * (d / t2[j] + bend)
-        held = held + p * t2[j] / apart
-        square = square + p * (d * d + t2[j] / apart)
-    of_level = of_level if asked == 3 else one
-    _plus(Z, level, score if asked == 4 else of_level)
-    for i in range(k):
-        _plus(Z, w + i, total * row(Z, u + k + i) - one * row(Z, u + i))
-    if asked < 2:
-        return
-    of_rest, of_r, near, own = total, 1.0, square, square
-    if asked > 2:
-        of_rest, of_r, one, near, own = total / kappa, 0.0, 0.0 * one, held / kappa, shared
-    elif counts is None:
-        of_r, one, near, own = 0.0, 0.0 * one, held, held
-    _plus(Z, moment, kappa * row(Z, q) * shared if asked == 4 else own)
-    for i in range(k):
-        r, v, at = row(Z, u + k + i) * of_r, row(Z, u + i), moment + (1 + i) * (1 + k)
-        _plus(Z, moment + 1 + i, one * r - near * v)
-        _plus(Z, at, one * r - own * v)
-        for j in range(k):
-            both = r * row(Z, u + j) + v * row(Z, u + k + j)
-            f = of_rest * (row(Z, cov + i * k + j) + r * row(Z, u + k + j)) - one * both
-            _plus(Z, at + 1 + j, f + near * v * row(Z, u + j))
+def _add(s, c, kappa, slopes):
+    """Sums over tau with weights of a class: levels, slopes and, if asked for, moments."""
+    k, (u, z), moment = s.k, (s.B[c, s.k], s.B[c, s.k + 1]), s.moment[c]
+    total, one, square, spread, shared = held(0.0), held(0.0), held(0.0), held(0.0), held(0.0)
+    score, level = held(0.0), held(0.0)
+    for j in loop(s.T):
+        p, d, t2, apart = s.own_share[j], s.delta[j, c], s.t2[j], 1.0 + s.t2[j] * s.q_11[c]
+        total += p
+        one += p * d
+        level += p * (d - _about(s, c, t2, slopes))
+        shared += p / apart
+        bend = (s.off[c] + s.off_by_level[c] * t2 / apart) / apart
+        score += kappa * p * (d / t2 + bend)
+        spread += p * t2 / apart
+        square += p * (d * d + t2 / apart)
+    of_level = chosen(s.asked == _INFORMATION, score, chosen(s.asked == _KEPT, level, one))
+    s.level[c] = s.level[c] + of_level
+    for i in loop(k):
+        s.slopes[c, i] = s.slopes[c, i] + (total * z[i] - one * u[i])
+    for _ in when(s.asked > _MEANS):
+        of_prior = s.asked > _SECOND  # covariances over the variance of slopes
+        rest, by_one, of_r = chosen(of_prior, total / kappa, total), 0.0 * one, 0.0
+        near, own = chosen(of_prior, spread / kappa, spread), chosen(of_prior, shared, spread)
+        if s.kind == POISSON:  # second moments, not those within cells
+            by_one, of_r = chosen(of_prior, by_one, one), chosen(of_prior, 0.0, 1.0)
+            near, own = (chosen(of_prior, x, square) for x in (near, own))
+        known = chosen(s.asked == _INFORMATION, kappa * s.q_11[c] * shared, own)
+        moment[0, 0] = moment[0, 0] + known
+        for i in loop(k):
+            r, v = z[i] * of_r, u[i]
+            moment[0, 1 + i] = moment[0, 1 + i] + (by_one * r - near * v)
+            moment[1 + i, 0] = moment[1 + i, 0] + (by_one * r - own * v)
+            for j in loop(k):
+                f = rest * (s.cov[i, j] + r * z[j]) - by_one * (r * u[j] + v * z[j])
+                moment[1 + i, 1 + j] = moment[1 + i, 1 + j] + (f + near * v * u[j])
 
 
-@inner
-def _plus(Z, i, value):
-    set_row(Z, i, row(Z, i) + value)
+def _typical(s, A, c, kappa):
+    """Of the scores of typical rows, apart from levels, and what levels add; and how much cells
+    count."""
+    k, u, moved = s.k, s.B[c, s.k], kappa * s.lower * s.reach
+    known, spread = held(s.reach), held(1.0)
+    for j in loop(k):
+        known[:] = known - s.squares[j, j]
+    known[:] = kappa * larger(known, 0.0)
+    for j in loop(k):
+        known += dot(s.squares[j], s.cov[j])
+        spread += u[j] * dot(s.squares[j], u)
+    if s.kind == POISSON:
+        _log_rates(s, A, c, known, spread)
+    for j in loop(s.T):
+        p, t2 = s.share[j], s.t2[j]
+        if s.kind == POISSON:
+            v = s.of_tau[j] - moved
+        else:
+            v = known + spread * t2 / (1.0 + t2 * s.q_11[c])
+            p = p / sqrt(1.0 + PROBIT * v)
+        s.typical[c, 0] = s.typical[c, 0] + p * v
+        s.typical[c, 1] = s.typical[c, 1] + p
+        s.outside += kappa / s.C * p
+        s.own_share[j] = p
 
 
-@inner
-def _stretch(Z, x, count, some, longer, k):
-    """Rows of x (count, k), where columns of which are `some` (k,) are longer, by so much."""
-    for i in range(count * k):
-        set_row(Z, x + i, row(Z, x + i) * (1.0 + row(Z, some + i % k) * longer))
+def _stretch(s, x, longer):
+    """Rows of x (., k), where columns of subgroups are longer, by so much."""
+    for i in loop(x.shape[0]):
+        for j in loop(s.k):
+            x[i, j] = x[i, j] * (1.0 + s.nested[j] * longer)
 
 
-@inner
-def _fade(Z, x, count, faded):
-    """So many rows, times one."""
-    for i in range(x, x + count):
-        set_row(Z, i, row(Z, i) * faded)
+def _fade(rows, faded):
+    """All of these rows, times one."""
+    rows = flat(rows)
+    for i in loop(rows.shape[0]):
+        rows[i] = rows[i] * faded
+
+
+def _to_mode(s, kappa, phi, log_weights, tol):
+    """Newton's method, on from the scores."""
+    live = held(1.0)  # tasks on their way
+    for _ in loop(_MOST_STEPS, going=lambda: largest(live) > 0.0):
+        _means(s)
+        for c in loop(s.C):
+            _expand(s, c, phi, live)
+            _solve(s, c, kappa)
+        _over_levels(s, log_weights, kappa * s.reach + s.along)
+        moved = s.sums(larger(_move(s, live) - tol, 0.0))
+        live[:] = chosen(moved > 0.0, live, 0.0)
+
+
+def _evidence(s, kappa, phi, of_phi):
+    """Log evidence by tau, with the weights of the prior, in P."""
+    _means(s)
+    beyond = held(s.constant / phi - of_phi * s.count)
+    for c in loop(s.C):
+        spread = held(0.0)
+        for j in loop(s.T):
+            spread += s.share[j] * s.t2[j] / (1.0 + s.t2[j] * s.q_11[c])
+        beyond += _beyond(s, c, kappa, phi, spread)
+    for j in loop(s.T):
+        s.of_tau[j] = _losses(s, j, phi)
+    s.pool(s.of_tau)
+    for j in loop(s.T):
+        v = held(s.P[j] + beyond - s.of_tau[j])
+        for c in loop(s.C):
+            d = s.delta[j, c]
+            v += (s.by_delta[c] + s.by_square[c] * d) * d
+        s.P[j] = v
+
+
+def _of_blocks(arguments):
+    # What is None is not compiled: `counts`, `several` classes, and `nested` subgroups.
+    (counts, several, nested), work, given, heads, sizes, grids, log_weights, *rest = arguments
+    ratio, tol, asked = rest
+    blocks, C, n, k, *widths = sizes
+    kappa, phi, of_phi, t2, flat, along = grids
+    K, P, T = kappa.shape[0], phi.shape[0], t2.shape[0]
+    C = 1 if several is None else C
+    known = dict(n=n, k=k, C=C, T=T, t2=t2, flat=flat, along=along, asked=asked)
+    known["kind"] = kind = POISSON if counts else SOFTMAX if several else LOGISTIC
+    known |= dict(by_class=1.0 / C, part=1.0 if several is None else (C - 1.0) / C)
+    known |= dict(with_subgroups=nested is not None, lower=0.5 * (kind == POISSON))
+    known |= vars(parts(work, _of_work(C, n, k, T)))
+    for b in loop(blocks):
+        own = parts(given[b], _of_block(C, n, k, (K, P, T), *widths))
+        s = SimpleNamespace(**known, **vars(own))
+        s.pool, s.sums = (partial(f, heads=heads, b=b) for f in (pool, pooled))
+        s.any_few = largest(1.0 - s.many) > 0.0
+        out, A = (s.level, s.slopes, s.moment, s.typical, s.outside), s.A
+        top, total = held(-1e300), held(0.0)
+        for g in loop(P):
+            for c in loop(C):
+                for i in loop(n):
+                    s.score[c, i] = s.begin[c, i]
+            for a in loop(K):
+                size, log_prior = kappa[a], log_weights[(a * P + g) * T :]
+                longer = sqrt(ratio / size) - 1.0
+                if nested:
+                    for i in loop(n):
+                        for j in loop(k):
+                            s.turned[i, j] = A[i, j]
+                    _stretch(s, s.turned, longer)
+                    s.A = s.turned
+                for c in loop(C):
+                    for i in loop(n):
+                        s.base[c, i] = s.about[c, i] - size * s.lower * s.reach
+                _to_mode(s, size, phi[g], log_prior, tol)
+                _evidence(s, size, phi[g], of_phi[g])
+                for j in loop(T):
+                    s.evidence[a, g, j] = s.P[j] - log_prior[j]
+                for _ in when(asked > 0):
+                    most, by = _weights(s)
+                    now = exp(larger(smaller(most - top, 0.0), -700.0))
+                    before = exp(larger(smaller(top - most, 0.0), -700.0))
+                    top[:] = larger(top, most)
+                    total[:] = total * before + by * now
+                    # Of information, what is divided by the variance of slopes.
+                    now = chosen(asked == _INFORMATION, now / size, now)
+                    _fade(s.share, now)
+                    for x in out:
+                        _fade(x, before)
+                    s.outside += chosen(asked == _SECOND, 0.0, by * now)
+                    for c in loop(C):
+                        for _ in when(asked > _MEANS):
+                            _covariance(s, c, size)
+                            if nested:
+                                _stretch(s, s.cov, longer)
+                                for j in loop(k):
+                                    _fade(s.cov[j], 1.0 + s.nested[j] * longer)
+                        if nested:
+                            _stretch(s, s.B[c, k:], longer)
+                        for j in loop(T):
+                            s.own_share[j] = s.share[j]
+                        for _ in when(asked == _SECOND):
+                            _typical(s, A, c, size)
+                        _add(s, c, size, size * s.reach + along)
+        for _ in when(asked > 0):
+            for x in out:
+                _fade(x, 1.0 / total)
+
+
+traced(_of_blocks)
 
 
 @njit
-def _posterior(
-    counts, several, nested, Z, heads, sizes, work, own, grids, log_weights, ratio, tol, asked
-):
-    # What is None is not compiled: `counts`, `several` classes, and `nested` subgroups.
-    blocks, C, n, k, begin, each, n_out = sizes
-    R, B, x, turned, inverse, cov, V, near, q, sums, delta, f, logs, step, P, share, E, buffer = (
-        work
-    )
-    kappa, phi, of_phi, t2, flat, along = grids
-    part, T = 1.0 if C == 1 else (C - 1.0) / C, len(t2)
-    lower = 0.0 if counts is None else 0.5
-    for b in range(blocks):
-        A, given, of_tasks, some, squares, level, slopes, moment, typical, outside, evidence = own
-        at = begin + b * each
-        A, given, of_tasks, some, squares = (
-            at + A,
-            at + given,
-            at + of_tasks,
-            at + some,
-            at + squares,
-        )
-        level, slopes, moment = at + level, at + slopes, at + moment
-        typical, outside, evidence = at + typical, at + outside, at + evidence
-        count, many, constant = row(Z, of_tasks), row(Z, of_tasks + 1), row(Z, of_tasks + 2)
-        reach, few = row(Z, of_tasks + 3), Z[of_tasks + 4, 0]
-        top, total = wide(-1e300), wide(0.0)
-        for g in range(len(phi)):
-            for c in range(C):
-                for i in range(5 * n):
-                    set_row(Z, R + 10 * c * n + i, row(Z, given + 5 * c * n + i))
-            for a in range(len(kappa)):
-                K, live, longer = kappa[a], wide(1.0), np.sqrt(ratio / kappa[a]) - 1.0
-                if nested is not None:
-                    for i in range(n * k):
-                        set_row(Z, turned + i, row(Z, at + own[0] + i))
-                    _stretch(Z, turned, n, some, longer, k)
-                    A = turned
-                for c in range(C):
-                    for i in range(n):
-                        base = row(Z, given + (5 * c + BASE) * n + i) - K * lower * reach
-                        set_row(Z, R + (10 * c + BASE) * n + i, base)
-                first = (a * len(phi) + g) * T
-                for turn in range(_MOST_STEPS):
-                    _means(counts, several, Z, R, C, n)
-                    for c in range(C):
-                        r = R + 10 * c * n
-                        _expand(counts, Z, r, phi[g], part, live, n)
-                        of = B + c * (k + 2) * k, f, q + 3 * c, heads, b, n, k
-                        set_row(Z, logs + c, _solve(Z, A, r, K, *of))
-                    of = flat, K * reach + along, of_tasks + 5, log_weights, first, logs, q, delta
-                    _over_levels(Z, part, t2, *of, P, share, C)
-                    moved = _move(several, Z, R, delta, share, live, step, C, n, T)
-                    set_row(Z, buffer, larger(moved - tol, 0.0))
-                    _pool(Z, buffer, buffer + 1, heads, b)
-                    live = chosen(row(Z, buffer), live, 0.0)
-                    set_row(Z, buffer, live)
-                    going = 0.0
-                    for t in range(LANES):
-                        going += Z[buffer, t]
-                    if going == 0.0:
-                        break
-                _means(counts, several, Z, R, C, n)
-                beyond = constant / phi[g] - of_phi[g] * count
-                for c in range(C):
-                    spread = wide(0.0)
-                    for j in range(T):
-                        apart = 1.0 + t2[j] * row(Z, q + 3 * c)
-                        spread = spread + row(Z, share + j) * t2[j] / apart
-                    of = R + 10 * c * n, B + c * (k + 2) * k, x, V, sums + 6 * c, K, part, phi[g]
-                    known = spread, many, few, heads, b, n, k
-                    beyond = beyond + _beyond(counts, Z, A, *of, *known)
-                for j in range(T):
-                    set_row(Z, E + j, _losses(counts, several, Z, R, phi[g], delta + j * C, C, n))
-                _pool(Z, E, E + T, heads, b)
-                for j in range(T):
-                    v = row(Z, P + j) + beyond - row(Z, E + j)
-                    for c in range(C):
-                        d, i = row(Z, delta + j * C + c), sums + 6 * c
-                        v = v + (row(Z, i + 2) + row(Z, i + 3) * d) * d
-                    set_row(Z, P + j, v)
-                    set_row(Z, evidence + first + j, v - log_weights[first + j])
-                if asked == 0:
-                    continue
-                most, by = _weights(Z, P, share, T)
-                now = exp(larger(smaller(most - top, 0.0), -700.0))
-                before = exp(larger(smaller(top - most, 0.0), -700.0))
-                top = larger(top, most)
-                total = total * before + by * now
-                if asked == 4:  # of what is divided by the variance of slopes
-                    now = now / K
-                _fade(Z, share, T, now)
-                _fade(Z, level, n_out, before)
-                if asked != 2:
-                    _plus(Z, outside, by * now)
-                for c in range(C):
-                    r, u, i = R + 10 * c * n, B + (c * (k + 2) + k) * k, q + 3 * c
-                    if asked > 1:
-                        _covariance(Z, K, u - k * k, inverse, cov, k)
-                    if nested is not None:
-                        _stretch(Z, u, 2, some, longer, k)
-                        if asked > 1:
-                            _stretch(Z, cov, k, some, longer, k)
-                            for j in range(k):
-                                _fade(Z, cov + j * k, k, 1.0 + row(Z, some + j) * longer)
-                    # Of the scores of typical rows, apart from levels; and what levels add.
-                    rest, spread = reach, wide(1.0)
-                    if asked == 2:
-                        for j in range(k):
-                            rest = rest - row(Z, squares + j * (k + 1))
-                        rest = K * larger(rest, 0.0)
-                        for j in range(k):
-                            s = squares + j * k
-                            rest = rest + dot(Z, s, 1, cov + j * k, 1, k)
-                            spread = spread + row(Z, u + j) * dot(Z, s, 1, u, 1, k)
-                        if counts is not None:
-                            for j in range(k):
-                                mean = dot(Z, at + own[0] + j, k, r + THERE * n, 1, n)
-                                mean = mean / larger(count, 1.0)
-                                if nested is not None:  # rates are those without effects
-                                    mean = mean * (1.0 - row(Z, some + j))
-                                set_row(Z, near + j, mean)
-                            _pool(Z, near, near + k, heads, b)
-                            of = near, larger(count, 1.0), delta, i, t2, rest, spread, buffer
-                            _log_rates(Z, x, r, u, *of, heads, b, E, n, k)
-                    for j in range(T):
-                        p = row(Z, share + j)
-                        if asked == 2:
-                            if counts is not None:
-                                v = row(Z, E + j) - K * lower * reach
-                            else:
-                                v = rest + spread * t2[j] / (1.0 + t2[j] * row(Z, i))
-                                p = p / sqrt(1.0 + PROBIT * v)
-                            _plus(Z, typical + 2 * c, p * v)
-                            _plus(Z, typical + 2 * c + 1, p)
-                            _plus(Z, outside, K / C * p)
-                        set_row(Z, P + j, p)
-                    known = (
-                        flat,
-                        K * reach + along,
-                        of_tasks + 5 + c,
-                        K,
-                        u,
-                        cov,
-                        sums + 6 * c,
-                        asked,
-                    )
-                    into = level + c, slopes + c * k, moment + c * (1 + k) * (1 + k)
-                    _add(counts, Z, P, delta + c, i, t2, *known, *into, C, k)
-        if asked > 0:
-            _fade(Z, level, n_out, 1.0 / total)
+def _posterior(*arguments):
+    _of_blocks(arguments)

@@ -20,19 +20,31 @@ Constants in 2 pi are left out.
 
 The mean row sees theta and sigma alone: v = sigma^2 (theta (x0' S x0 - theta h' V^-1 h) + 1 / n) +
 tau^2, so that sums over cells of one theta are all that means and covariances need. Numbers of 16
-tasks lie side by side (`skpmtl._runtime.registers`), and no array of all cells of all tasks is ever
+tasks lie side by side (`skpmtl._runtime.traced`), and no array of all cells of all tasks is ever
 written. What a task gets does not depend on those at its side: rows that it has fewer are zeros,
 and every call of a library is of the rows of one task.
 """
 
 from copy import copy
 from dataclasses import dataclass
-from math import log as log_of
 
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import WIDE, chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
+from .._runtime.traced import (
+    WIDE,
+    chosen,
+    exp,
+    held,
+    larger,
+    largest,
+    log,
+    loop,
+    smaller,
+    sqrt,
+    traced,
+    when,
+)
 from ..tables.table import row_dots, row_products
 
 _BELOW = 1.0 + 1e-15  # a negative logarithm times it is less, by some units of the last place
@@ -293,16 +305,21 @@ def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, ou
     known = known[np.argsort(sizes[known], kind="stable")]
     blocks = -(-len(known) // WIDE), WIDE  # 16 tasks side by side, of numbers of rows that are near
     tasks = np.resize(known, blocks)
-    sizes, i = sizes[tasks], np.arange(sizes.max(initial=0))[:, None, None]
+    sizes = sizes[tasks]
+    fours = -(-sizes.max(axis=1) // 4)  # rows that a task has not are zeros, which change nothing
+    i = np.arange(4 * fours.max(initial=0))[:, None, None]
     at_rows = np.where(i < sizes, starts[tasks] - starts[0] + i, -1)
     rows = np.stack([np.append(x[here], 0.0)[at_rows] for x in (values, *both)], axis=2)
     given = rows.transpose(1, 0, 2, 3), of_tasks[tasks].transpose(0, 2, 1)
     rows, own = map(np.ascontiguousarray, given)
     shape, R, P = 10 * (sums is not None), len(theta), len(at)
     found, into = np.zeros((blocks[0], out.shape[1], WIDE)), np.zeros((blocks[0], shape, R, WIDE))
-    grids = theta, cells, at, tau, by_tau
-    work = np.empty((4, R, WIDE)), np.empty((P, WIDE)), np.empty(WIDE)
-    _over_cells(rows, sizes.max(axis=1), own, *grids, *work, found, into)
+    each = P if by_tau else P // out.shape[1]
+    with np.errstate(divide="ignore"):  # the smallest may be 0
+        bounds = tau[-1, 0], *np.log([tau[0, 0], tau[-1, 1]])
+    grids = theta, tuple(cells), at, tuple(tau.T.copy()), each, int(by_tau), bounds
+    work = *np.empty((4, R, WIDE)), np.empty((P, WIDE))
+    _over_cells(rows, fours, own, *grids, work, found, into)
     out[known] = found.swapaxes(1, 2).reshape(-1, out.shape[1])[: len(known)]
     if sums is not None:
         into[:, 2:] /= into[:, ONE, None].sum(axis=2, keepdims=True)
@@ -562,93 +579,86 @@ def _products(X, y, counts, offsets, x_mean, y_mean, units, out, f):
                     out[t, 1 + j, 1 + q] += a * f[q]
 
 
-@njit
-def _over_cells(
-    rows, sizes, tasks, theta, cells, at, tau, by_tau, of_theta, of_pairs, buffer, out, sums
-):
+def _of_blocks(arguments):
     """Of 16 tasks at a time, log evidence by cells of one grid, and sums over the weights of all.
 
     Rows are (B, k, 3, 16): eigenvalues, targets and h; numbers of tasks (B, 5, 16).
     """
-    n_cells, moments = 1 if by_tau else out.shape[1], sums.shape[1] > 0
-    each, far, log_near = cells.shape[1] // n_cells, tau[-1, 0], log_of(tau[0, 0])
-    for b in range(len(out)):
-        b2, r0, n = row(tasks, b, 0), row(tasks, b, 1), row(tasks, b, 2)
-        dof, rest, log_n = row(tasks, b, 3), row(tasks, b, 4), log(n)
-        for j in range(len(theta)):
-            product, logdet = wide(1.0), wide(0.0)
-            rr, rh, hh = wide(0.0), wide(0.0), wide(0.0)
-            for i in range(sizes[b]):
-                d, y, z = row(rows, b, i, 0), row(rows, b, i, 1), row(rows, b, i, 2)
-                d = 1.0 + theta[j] * d
-                f = 1.0 / d
-                rr = rr + f * y * y
-                rh = rh + f * y * z
-                hh = hh + f * z * z
-                product = product * d
-                if i % 4 == 3 or i == sizes[b] - 1:  # before it is no number any more
-                    logdet = logdet + log(product)
-                    product = wide(1.0)
+    rows, fours, tasks, theta, cells, at, tau, each, by_tau, bounds, work, out, sums = arguments
+    (free, half_e, half_log, half_r, of_pairs), (far, log_near, log_far) = work, bounds
+    (s2, by_s2, log_s2, log_weights), (tau2, weights) = cells, tau
+    n_cells, moments = chosen(by_tau > 0, 1, out.shape[1]), sums.shape[1] > 0
+    for b in loop(out.shape[0]):
+        b2, r0, n, dof, rest = (tasks[b, i] for i in range(5))
+        log_n = log(n)
+        for j in loop(theta.shape[0]):
+            logdet, rr, rh, hh = held(0.0), held(0.0), held(0.0), held(0.0)
+            for q in loop(fours[b]):
+                product = held(1.0)  # of more it is no number any more
+                for i in loop(4 * q, 4 * q + 4):
+                    y, z, d = rows[b, i, 1], rows[b, i, 2], 1.0 + theta[j] * rows[b, i, 0]
+                    f = 1.0 / d
+                    rr += f * y * y
+                    rh += f * y * z
+                    hh += f * z * z
+                    product[:] = product * d
+                logdet += log(product)
             e, c = r0 - theta[j] * rh, larger(theta[j] * (b2 - theta[j] * hh), 0.0) + 1.0 / n
-            set_row(of_theta, 0, j, c)
-            set_row(of_theta, 1, j, -0.5 * e * e)
-            set_row(of_theta, 2, j, -0.5 * logdet)
-            set_row(of_theta, 3, j, -0.5 * (rr + rest))
-            if moments:
-                set_row(sums, b, 0, j, e)
-                set_row(sums, b, 1, j, c)
-        for g in range(n_cells):
-            top, floor, total = wide(-1e300), wide(-1e300), wide(0.0)
-            for p in range(g * each, (g + 1) * each):
+            free[j], half_e[j] = c, -0.5 * e * e
+            half_log[j], half_r[j] = -0.5 * logdet, -0.5 * (rr + rest)
+            for _ in when(moments):
+                sums[b, E, j], sums[b, C, j] = e, c
+        for g in loop(n_cells):
+            top, floor, total = held(-1e300), held(-1e300), held(0.0)
+            for p in loop(g * each, (g + 1) * each):
                 j = at[p]
-                v, half = cells[0, p] * row(of_theta, 0, j) + far, row(of_theta, 1, j)
-                w = row(of_theta, 2, j) + row(of_theta, 3, j) * cells[1, p] + half / v
-                w = w + cells[3, p] - 0.5 * cells[2, p] * dof
-                set_row(of_pairs, p, w)
-                top = larger(top, w)
-                floor = larger(floor, w - 0.5 * log(v))
+                v = s2[p] * free[j] + far
+                w = half_log[j] + half_r[j] * by_s2[p] + half_e[j] / v
+                w = w + log_weights[p] - 0.5 * log_s2[p] * dof
+                of_pairs[p] = w
+                top[:] = larger(top, w)
+                floor[:] = larger(floor, w - 0.5 * log(v))
             # Pairs that weigh less than the best does at the largest tau are left out, even if
             # their means are where the density is highest.
             # The best stays where targets are so far that it has no digits for others.
-            floor = smaller(floor + (log_of(tau[-1, 1]) - _OUT), floor * _BELOW)
-            for p in range(g * each, (g + 1) * each):
-                j, s, w = at[p], cells[0, p], row(of_pairs, p)
-                live = w - 0.5 * larger(cells[2, p] - log_n, log_near) - floor
-                set_row(buffer, live)
-                some = False
-                for t in range(len(buffer)):
-                    some = some or buffer[t] > 0.0
-                if not some:
-                    continue
-                v, half = s * row(of_theta, 0, j), row(of_theta, 1, j)
-                least = half * (1.0 / (v + far)) + (top - w)
-                one, by_u, by_uu = wide(0.0), wide(0.0), wide(0.0)
-                for t in range(len(tau)):
-                    u = 1.0 / (v + tau[t, 0])
-                    f = tau[t, 1] * sqrt(u) * exp(larger(half * u - least, -700.0))
-                    one = one + f
-                    if moments:
-                        by_u = by_u + f * u
-                        by_uu = by_uu + f * u * u
-                    if by_tau:
-                        set_row(out, b, t, row(out, b, t) + chosen(live, f, 0.0))
-                one = chosen(live, one, 0.0)
-                total = total + one
-                if moments:
-                    by_u, by_uu = chosen(live, by_u, 0.0) * s, chosen(live, by_uu, 0.0) * s
-                    set_row(sums, b, 2, j, row(sums, b, 2, j) + one / s)
-                    set_row(sums, b, 3, j, row(sums, b, 3, j) + one)
-                    set_row(sums, b, 4, j, row(sums, b, 4, j) + one * s)
-                    set_row(sums, b, 5, j, row(sums, b, 5, j) + by_u / s)
-                    set_row(sums, b, 6, j, row(sums, b, 6, j) + by_u)
-                    set_row(sums, b, 7, j, row(sums, b, 7, j) + by_u * s)
-                    set_row(sums, b, 8, j, row(sums, b, 8, j) + by_uu * s)
-                    set_row(sums, b, 9, j, row(sums, b, 9, j) + by_uu)
-            if by_tau:
-                for t in range(len(tau)):
-                    set_row(out, b, t, top + log(larger(row(out, b, t), 1e-300)))
-            else:
-                set_row(out, b, g, top + log(total))
+            floor[:] = smaller(floor + (log_far - _OUT), floor * _BELOW)
+            for p in loop(g * each, (g + 1) * each):
+                j, s, w = at[p], s2[p], of_pairs[p]
+                live = w - 0.5 * larger(log_s2[p] - log_n, log_near) - floor
+                for _ in when(largest(live) > 0.0):
+                    v, half = s * free[j], half_e[j]
+                    least = half * (1.0 / (v + far)) + (top - w)
+                    one, by_u, by_uu = held(0.0), held(0.0), held(0.0)
+                    for t in loop(tau2.shape[0]):
+                        u = 1.0 / (v + tau2[t])
+                        f = weights[t] * sqrt(u) * exp(larger(half * u - least, -700.0))
+                        one += f
+                        by_u += f * u
+                        by_uu += f * u * u
+                        for _ in when(by_tau > 0):
+                            out[b, t] = out[b, t] + chosen(live > 0.0, f, 0.0)
+                    one[:] = chosen(live > 0.0, one, 0.0)
+                    total += one
+                    for _ in when(moments):
+                        by_u[:] = chosen(live > 0.0, by_u, 0.0) * s
+                        by_uu[:] = chosen(live > 0.0, by_uu, 0.0) * s
+                        known = {BY_S2: one / s, ONE: one, S2: one * s}
+                        known |= {U: by_u / s, S2_U: by_u, S4_U: by_u * s}
+                        for place, x in (known | {S4_UU: by_uu * s, S2_UU: by_uu}).items():
+                            sums[b, place, j] = sums[b, place, j] + x
+            for _ in when(by_tau > 0):
+                for t in loop(tau2.shape[0]):
+                    out[b, t] = top + log(larger(out[b, t], 1e-300))
+            for _ in when(by_tau < 1):
+                out[b, g] = top + log(total)
+
+
+traced(_of_blocks)
+
+
+@njit
+def _over_cells(*arguments):
+    _of_blocks(arguments)
 
 
 @njit

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from skpmtl._runtime.registers import load, store, total
+from skpmtl._runtime.traced import WIDE, dot, traced
 from tests.bounds import check_indices
 
 numba.config.BOUNDSCHECK = 1
@@ -27,18 +28,30 @@ def written(a, i, j):
     store(a, i, j, load(a, 0, 0))
     return a[i, j]
 
+def of_rows(arguments):
+    rows, i, j = arguments
+    rows[i] = dot(rows[i:j], rows[i:])
+
+traced(of_rows)
+
+@numba.njit
+def wide(rows, i, j):
+    of_rows((rows, i, j))
+
 def refused(function, i, j):
     try:
-        function(a, i, j)
+        function(rows if function is wide else a, i, j)
     except IndexError:
         return True
     return False
 
-a = np.ones((6, 12))
+a, rows = np.ones((6, 12)), np.ones((6, WIDE))
+wide(rows, 2, 6)
+assert rows.sum() == 6 * WIDE + 3 * WIDE
 assert [number(a, 5, 11), eight(a, 5, 4), written(a, 5, 4)] == [1, 8, 1]
 for function, i, j in [
     (number, 6, 0), (number, 0, 12), (number, 0, -1), (eight, 0, 5), (eight, 6, 0),
-    (written, 1, 5), (written, -1, 0),
+    (written, 1, 5), (written, -1, 0), (wide, 6, 6), (wide, 0, 7), (wide, -1, 3),
 ]:
     assert refused(function, i, j), (function, i, j)
 print("done")
