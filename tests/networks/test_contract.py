@@ -12,19 +12,9 @@ from sklearn.base import clone
 from skpmtl import load_billboard, save_billboard
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
-from skpmtl.shards import fit_shards
 from tests.contract import test_contract as contract
-from tests.helpers.cases import (
-    CLUSTERS,
-    N_TASKS,
-    RELATION,
-    _case,
-    every,
-    fitted,
-    long_data,
-    seeded,
-)
-from tests.helpers.sites import Sites, write_parts
+from tests.helpers.cases import CLUSTERS, N_TASKS, RELATION, _case, every, fitted
+from tests.helpers.sites import Sites
 from tests.networks import nets
 
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
@@ -188,18 +178,15 @@ def test_a_crafted_strength_is_refused(value):
 
 @every([CASES[0], CASES[4]])
 def test_parts_agree_with_one_table(case, tmp_path):
+    from skpmtl.shards import fit_shards
+    from tests.helpers.cases import seeded
+    from tests.helpers.sites import write_parts
+
     whole, (X, y, task) = fitted(case)
     parts = write_parts(tmp_path, np.asfortranarray(X), y, task, contract.SPLIT)
     est = fit_shards(clone(seeded(case)), parts)
     assert_allclose(est.coef_, whole.coef_, rtol=0, atol=1e-7)
     assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=0, atol=1e-5)
-
-
-def test_a_journal_is_of_one_module(tmp_path):
-    est, (X, y, task) = seeded(CASES[0]), long_data()
-    est.fit(X, y, task=task, journal=tmp_path)
-    with pytest.raises(ValueError, match="another run"):
-        est.set_params(module__width=5).fit(X, y, task=task, journal=tmp_path)
 
 
 def test_reports_name_the_module_and_warnings_the_line():
