@@ -100,6 +100,20 @@ def test_questions_travel_as_public_numbers(which):
         assert pack(again.public)[0] == pack(query.public)[0]
 
 
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("C", [2, 4])
+@pytest.mark.parametrize("most", [1.0, 0.1])
+def test_shares_of_two_tasks_are_as_far_apart_as_stated(C, most, adjacency):
+    """Also of tasks that send anything; reached, and not passed."""
+    rng, question = np.random.default_rng(0), queries.Base(C, 0, most)
+    corners = np.concatenate([np.zeros((1, C)), np.eye(C), np.eye(C) + np.eye(C)[-1]])
+    sent = np.concatenate([9e9 * corners, 3.0 * rng.normal(size=(100, C)), np.full((1, C), np.nan)])
+    each = question.bounded(sent)
+    others = each if adjacency == "replace-one" else np.zeros((1, C))
+    apart = np.linalg.norm(each[:, None] - others, axis=2).max()
+    assert apart == pytest.approx(question.sensitivity(adjacency), rel=1e-9)
+
+
 # ------------------------------------------------------------------------------------- models
 
 
