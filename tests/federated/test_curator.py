@@ -16,11 +16,10 @@ from skpmtl.federated.runlog import FAILED, FINISHED, read_log, standing, troubl
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.federated_cases import (
     CASES,
-    PARTS,
     and_slow,
     in_process,
     released,
-    rows_of,
+    rest_of_fit,
     study_of,
 )
 from tests.helpers.federated_sites import InProcessSites, changed, models_of
@@ -30,14 +29,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
 ]
 FEW = ("loop, errors", "rounds", "meta")
-
-
-def rest_of_fit(study, lost=PARTS[1]):
-    """The fit of the other tasks, with the denominator of all."""
-    X, y, task = rows_of(study)
-    rest = ~np.isin(task, lost)
-    est = study.build().set_params(tasks=study.tasks)
-    return est.fit(X[rest], y[rest], task=task[rest])
 
 
 @pytest.mark.parametrize("case", and_slow(FEW, [case for case in CASES if case not in FEW]))

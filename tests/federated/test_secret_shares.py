@@ -18,7 +18,15 @@ from skpmtl.federated.site_config import SiteConfig
 from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy import gdp_mu
 from tests.helpers import federated_sites
-from tests.helpers.federated_cases import M, and_slow, in_process, released, rows_of, study_of
+from tests.helpers.federated_cases import (
+    M,
+    and_slow,
+    in_process,
+    released,
+    rest_of_fit,
+    rows_of,
+    study_of,
+)
 from tests.helpers.federated_sites import InProcessSites, changed, models_of
 
 pytestmark = [
@@ -225,6 +233,24 @@ def test_a_site_receives_what_is_new(tmp_path):
         site.follow("run", 2, [])  # what it knew is of no use since
 
 
+def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
+    """They count as nothing where it can be seen; the denominator stays."""
+    study = served(tmp_path, timeout=0.5)
+
+    sent = []
+
+    def broken(site, kind, content, reply):
+        if site != "site1" or kind != "seal":
+            return reply
+        sent.append(kind)
+        return None if len(sent) % 2 else changed(reply, {"north.rows": np.zeros(3)})
+
+    billboard = curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    expected = rest_of_fit(study).billboard_.releases
+    assert_allclose(billboard.releases, expected, rtol=0, atol=1e-5)
+    assert "6 of 18 were missing" in billboard.report.notes["contributions"]
+
+
 @pytest.mark.parametrize("kind", ["damaged", "copied"])
 def test_a_share_that_does_not_open_counts_at_no_server(tmp_path, kind, caplog):
     """Which only one of the servers can see; the others must not add what they have of the site."""
@@ -244,10 +270,8 @@ def test_a_share_that_does_not_open_counts_at_no_server(tmp_path, kind, caplog):
 
     grid = InProcessSites(study, tmp_path, broken=broken)
     billboard = curate(grid, study, tmp_path / "curator")
-    X, y, task = rows_of(study)
-    rest = ~np.isin(task, [0, 2, 8])
-    whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
-    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    expected = rest_of_fit(study).billboard_.releases
+    assert_allclose(billboard.releases, expected, rtol=0, atol=1e-5)
     assert "6 of 18 were missing" in billboard.report.notes["contributions"]
     assert "site1: its share does not open at the server" in caplog.text
     assert {records.settings(content)["sites"] for content in totals} == {2}

@@ -1,5 +1,6 @@
 """Small studies, their rows, and the same fits in one process, for the tests of federation."""
 
+import numpy as np
 import pytest
 
 import tests.helpers.linear_rounds  # noqa: F401  (which a study names)
@@ -97,6 +98,14 @@ def in_process(study):
         est.set_params(**{name: {int(k): v for k, v in study.parameters[name].items()}})
     X, y, task = rows_of(study)
     return est.fit(X, y, task=task)
+
+
+def rest_of_fit(study, lost=PARTS[1]):
+    """The fit of the other tasks, with the denominator of all."""
+    X, y, task = rows_of(study)
+    rest = ~np.isin(task, lost)
+    est = study.build().set_params(tasks=study.tasks)
+    return est.fit(X[rest], y[rest], task=task[rest])
 
 
 def released(billboard):
