@@ -52,6 +52,8 @@ def _given(context, kind, value):
         return tuple(_given(context, *pair) for pair in zip(kind, values, strict=True))
     if not isinstance(kind, types.Array):
         return _Number(value)
+    if kind.layout != "C":
+        raise TypeError("Traced kernels take arrays in C order: numpy.ascontiguousarray makes one.")
     at = context.data_model_manager[kind].get_field_position
     data, shape = (builder.extract_value(value, at(name)) for name in ("data", "shape"))
     shape = [_Number(builder.extract_value(shape, i)) for i in range(kind.ndim)]

@@ -45,8 +45,17 @@ def control(arguments):
         out[6] = made.both[n - 1, 0] * traced.chosen(n == 3, 2, 5)
 
 
+def not_held(arguments):
+    (out,) = arguments
+    total = out[0]
+    for i in traced.loop(out.shape[0]):
+        total = total + out[i]
+    out[0] = total
+
+
 traced.traced(functions)
 traced.traced(control)
+traced.traced(not_held)
 
 
 @njit
@@ -57,6 +66,11 @@ def kernel(*arguments):
 @njit
 def controlled(*arguments):
     control(arguments)
+
+
+@njit
+def forgotten(*arguments):
+    not_held(arguments)
 
 
 def test_functions_of_rows_are_those_of_numpy():
@@ -98,20 +112,10 @@ def test_loops_and_choices_are_those_of_python(n):
 
 
 def test_a_row_that_changes_in_a_loop_must_be_held():
-    def wrong(arguments):
-        (out,) = arguments
-        total = out[0]
-        for i in traced.loop(out.shape[0]):
-            total = total + out[i]
-        out[0] = total
-
-    globals()["wrong"] = wrong
-    wrong.__qualname__ = "wrong"
-    traced.traced(wrong)
-
-    @njit
-    def kernel(*arguments):
-        wrong(arguments)
-
     with pytest.raises(RuntimeError, match="dominate"):
-        kernel(np.ones((3, WIDE)))
+        forgotten(np.ones((3, WIDE)))
+
+
+def test_arrays_are_in_c_order():
+    with pytest.raises(TypeError, match="C order"):
+        kernel(np.ones((WIDE, 9)).T, np.zeros((0, WIDE), dtype=int), np.ones((11, WIDE)))
