@@ -66,7 +66,7 @@ def test_forms_of_the_client_column(kind):
     assert est.n_features_in_ == 5 and list(est.feature_names_in_)[2] == "client"
     assert est.n_iter_ == 3
     X = features(frame)
-    keyword = quick(kind).fit(X, Y, client=client)
+    keyword = quick(kind, hidden_layer_sizes=6).fit(X, Y, client=client)  # as (6,)
     assert_array_equal(outputs(keyword, X, client=client), expected)
     assert_array_equal(
         outputs(keyword, X.astype(np.float32), client=list(client)).shape, expected.shape
@@ -83,7 +83,8 @@ def test_forms_of_the_client_column(kind):
         outputs(coded, np.insert(X, 2, numbers, axis=1)), outputs(by_number, X, client=numbers)
     )
     assert_array_equal(coded.clients_, range(5))
-    series = quick(kind).fit(X, Y, client=pd.Series(client, dtype="category"))
+    series = quick(kind, hidden_layer_sizes=[6])
+    series.fit(X, Y, client=pd.Series(client, dtype="category"))
     assert_array_equal(outputs(series, X, client=client), expected)
 
 
