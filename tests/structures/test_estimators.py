@@ -129,7 +129,7 @@ def leveled(n, m=150):
 
 
 def test_pooled_levels_help_tasks_of_few_rows():
-    X, y, task, levels = leveled(n=4)
+    X, y, task, levels = leveled(n=4, m=400)
     pooled, free = (fitted(X, y, task, epsilon=8.0, levels=of) for of in ("auto", "free"))
     assert np.std(pooled.intercept_ - levels) < 0.93 * np.std(free.intercept_ - levels)
     assert pooled.level_ == pytest.approx(4.0, abs=0.2)
