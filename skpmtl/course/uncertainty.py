@@ -48,7 +48,8 @@ def posterior(tasks, model):
     covariance = _of_models(tasks, square)
     by_sigma = np.stack([by_sigma for *_, by_sigma in found], axis=2)
     by_sigma = log_sum(by_sigma.reshape(-1, len(found))).reshape(m, -1)
-    variance, dof = noise_of(by_sigma, found[0][0].scales.sigma)
+    scales = found[-1][0].scales
+    variance, dof = noise_of(by_sigma, scales.sigma, scales.log_sigma)
     return Posterior(covariance, tasks.unit**2 * variance, dof)
 
 

@@ -11,7 +11,7 @@ from skpmtl import PrivateMTL
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.uncertainty import noise_of, posterior
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import SIGMA
+from skpmtl.task.priors import NEVER, SIGMA
 
 
 def tables(m, n, d=2, seed=0):
@@ -90,6 +90,18 @@ def test_noise_of_an_inverse_gamma_is_exact(nu, scale):
     variance, dof = noise_of(by_sigma[None], SIGMA)
     assert_allclose(dof, nu, rtol=1e-6)
     assert_allclose(variance, s2.mean(), rtol=1e-6)
+
+
+def test_noise_that_is_known_is_what_it_is():
+    """Whatever few rows say; and of a prior alone it has its mean."""
+    rows = invgamma(3.0, scale=2.0).logpdf(SIGMA**2)
+    known = np.full(len(SIGMA), NEVER)
+    known[7] = 0.0
+    assert_allclose(noise_of((rows + known)[None], SIGMA, known)[0], SIGMA[7] ** 2, rtol=1e-6)
+    doubt = known.copy()
+    doubt[6:9] = np.log([0.03, 0.95, 0.02])
+    mean = np.exp(doubt) @ SIGMA**2
+    assert_allclose(noise_of(doubt[None], SIGMA, doubt)[0], mean, rtol=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [None, 3.0])
