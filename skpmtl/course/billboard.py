@@ -267,6 +267,8 @@ class HierarchicalBillboard(OfModels):
         """The list of priors that a task averages over. -> list of `priors.Component`"""
         zero, own = np.zeros(self.model_shape), self.scales()
         alone, shape, mean = (float(log) for log in self.log_components)
+        if np.array_equal(self.root, self.flat):  # both are one prior
+            alone, shape = float(np.logaddexp(alone, shape)), priors.NEVER
         common = self.scales(self.log_kappa)
         found = [
             priors.Component("alone", zero, self.flat, alone, own),

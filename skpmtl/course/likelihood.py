@@ -19,10 +19,10 @@ block. It is minimised by quasi-Newton steps, since every evaluation is a query.
 
 Where there are no factors, slopes of beta are taken as a factor of d levels, with a spread of their
 own, and spreads of slopes have their prior (`find_joint`): few tasks with many columns have no mode
-otherwise.
+otherwise. Rows are then those that votes have decomposed, so that an evaluation is two products.
 
 What is found becomes the model: grids of scales are moved until one of their cells is the estimate,
-and effects are posterior means given all scales.
+and effects are posterior means given all scales. Cells beside it have the weight of its doubt.
 """
 
 import math
@@ -30,10 +30,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 
 from .._runtime.jit import njit
+from ..task.posterior import likelihood
 from ..task.priors import BEFORE_RATIO, RATIO, SLOPE_RATIO, after
 from . import profiles
 from .personal import same
@@ -43,6 +44,7 @@ _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; of a first look at effects, and of spreads and
 # the centre together.
 _TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
+_FLAT = 0.1  # curvature of the deviance, at least
 _START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
 DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
@@ -54,23 +56,34 @@ class LikelihoodStep(Question):
 
     kind = "likelihood"
     ratios: np.ndarray  # (3,), tau, root of kappa and rho, over sigma
-    own: bool  # whether beta is of a task's own scales of columns, as w is; else of released ones
 
     def sums(self, tasks, model):
         """Log determinant, number of rows, and F' V^-1 F with y last, its lower half, as one
         vector."""
         tasks._place(model)
-        key = *tasks._placed, model.root, model.origin, np.array(self.own)
+        key = *tasks._placed, model.root, model.origin
         if tasks.products is None or not same(tasks.products[0], key):
-            tasks.products = key, _Products(tasks, model, self.own)
+            tasks.products = key, _Products(tasks, model)
         return tasks.products[1].at(*self.ratios)
+
+
+@dataclass
+class JointStep(LikelihoodStep):
+    """The same without factors, with columns in a task's own scales: of rows as votes have them."""
+
+    kind = "joint likelihood"
+
+    def sums(self, tasks, model):
+        (part,) = tasks.decomposition(model, model.root)
+        tau, kappa, _ = self.ratios
+        return likelihood(part.dec, kappa**2, tau**2, tasks.unit == model.unit)
 
 
 class _Products:
     """What the likelihood takes of the rows of tasks. Rows of tasks far from the released unit, to
     which units of their own belong, do not count."""
 
-    def __init__(self, tasks, model, own):
+    def __init__(self, tasks, model):
         there = np.flatnonzero(np.diff(tasks.offsets))
         codes, counts = tasks.codes, tasks.table.counts
         u = counts * (tasks.unit == model.unit)[codes]
@@ -78,7 +91,7 @@ class _Products:
         y = (tasks.y - model.middle) / model.unit
         moved = tasks.near_mean - tasks.rows[0][0].x_mean
         X_own = X / tasks.scale[codes] + moved[codes]
-        B = np.c_[np.ones(len(y)), X_own if own else X / model.column_scale]
+        B = np.c_[np.ones(len(y)), X / model.column_scale]
         Z = np.c_[np.ones(len(y)), X_own @ model.root]
         F = sparse.hstack([sparse.csr_array(B), _indicators(tasks, model), y[:, None]], "csr")
         self.n, self.FF = u.sum(), (F.multiply(u[:, None]).T.tocsr() @ F).toarray()
@@ -219,7 +232,7 @@ class _Deviance:
 
     def _ask(self, spreads):
         ratios = np.append(spreads[:2], spreads[2] if self.has_below else 0.0)
-        question = LikelihoodStep(ratios, self.centre)
+        question = (JointStep if self.centre else LikelihoodStep)(ratios)
         key = tuple(question.ratios)
         if key not in self.sums:
             found = (yield question.query(self.loop.model, None))[question.kind]
@@ -350,24 +363,42 @@ def find_joint(loop):
     size = max(math.sqrt(np.mean(model.centre[1:] ** 2)), _START_OF_CENTRE)
     start = np.array([model.middle_tau, math.sqrt(model.middle_kappa), size])
     start = np.log(np.maximum(start / sigma, _Deviance.START))
-    logs, _, value = yield from deviance.minimise(start, _NEAR)
+    # Twice as many effects as have a spread are the most that the deviance may curve by it.
+    inverse = np.diag(0.5 / np.array([model.n_present, model.n_present * d, d]))
+    logs, _, value = yield from deviance.minimise(start, _NEAR, inverse=inverse)
     spreads, found = yield from deviance.without_nothing(logs, value, n_may=1)
     if found is None or found[2] <= model.law.sigma[0] ** 2:
         return math.inf
-    beta, free, sigma2, _, omega, _ = found
-    sigma, slopes = math.sqrt(sigma2), omega * free[1:]
+    _, free, sigma2, root, omega, _ = found
+    sigma, to = math.sqrt(sigma2), np.diag(np.append(1.0, omega))
+    to[0, 1:] = -model.origin * omega  # from the level at the origin
+    half = solve_triangular(root, to.T, lower=True)
     sizes = {"kappa": spreads[1] ** 2 * sigma2, "sigma": sigma, "tau": spreads[0] * sigma}
     loop.update(
-        centre=np.append(beta - model.origin @ slopes, slopes),
+        centre=to @ free,
+        centre_doubt=sigma2 * half.T @ half,
         log_components=after(alone(2, 3)[:, 0], np.zeros(3)),
-        **sure_of(model, **sizes),
+        **sure_of(model, (yield from _doubts(deviance, spreads, sigma)), **sizes),
     )
     return value
 
 
-def sure_of(model, **sizes):
+def _doubts(deviance, spreads, sigma):
+    """Standard deviations of logarithms of spreads, from the curvature of their density."""
+    logs = np.log(np.maximum(spreads, deviance.START))
+    curvature = yield from profiles.curvature(deviance, logs, sigma)
+    values, vectors = np.linalg.eigh(curvature)
+    to = np.eye(4)  # from spreads over sigma, and sigma
+    to[:2, 3] = 1.0
+    half = to @ vectors * np.sqrt(2.0 / np.maximum(values, _FLAT))
+    tau, kappa, _, sigma = np.sqrt(np.sum(half**2, axis=1))
+    return {"tau": tau, "kappa": kappa, "sigma": sigma}
+
+
+def sure_of(model, doubts=None, **sizes):
     """Scales of these sizes: octaves by which grids move for a cell to be each, and log weights of
-    votes that are sure of these cells. -> dict of fields of the model"""
+    votes that are sure of these cells, or in doubt by these standard deviations of logarithms of
+    spreads. -> dict of fields of the model"""
     law = model.law
     tau = law.tau(model.width, model.unit)
     grids = {
@@ -376,6 +407,7 @@ def sure_of(model, **sizes):
         "tau": (tau, law.before_tau(tau)),
         "ratio": (RATIO[1:], BEFORE_RATIO),
     }
+    doubts = doubts or dict.fromkeys(grids, 0.0)
     found = {"moved": np.zeros(4)}
     for k, (name, (grid, before)) in enumerate(grids.items()):
         if name in sizes:
@@ -384,5 +416,16 @@ def sure_of(model, **sizes):
                 at = int(np.argmin(np.abs(np.log2(grid / size))))
                 found["moved"][k] = np.log2(size / grid[at])
                 at += len(before) - len(grid)  # behind a cell of nothing
-            found[f"log_{name}"] = after(alone(at, len(before))[:, 0], before)
+            found[f"log_{name}"] = after(_about(at, len(before), doubts[name]), before)
     return found
+
+
+def _about(at, n, doubt):
+    """Log weights of n cells, octaves of a spread apart, about one: with this deviation."""
+    variance = (doubt / math.log(2.0)) ** 2
+    times = math.ceil(2.0 * variance)
+    weights = np.eye(n)[at]
+    for _ in range(times):
+        part = 0.5 * variance / times
+        weights = np.convolve(weights, [part, 1.0 - 2.0 * part, part], "same")
+    return np.log(np.maximum(weights, 1e-300))

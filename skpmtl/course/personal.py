@@ -263,9 +263,9 @@ class TaskModels:
         C = model.centre_doubt
         moved = np.linalg.solve(np.eye(len(C)) - J @ C, score[..., None])[..., 0] @ C
         found = []
-        for part in model.all_components():
+        for part in model.components():
             level, slopes = self.around_part(model, part)
-            if part.name in ("mean", "larger"):
+            if part.name == "mean":
                 slopes = slopes - moved[:, 1:]
             about = level - moved[:, 0] - row_dots(moved[:, 1:], model.origin), slopes
             dec = self.decomposition(model, part.root)

@@ -27,13 +27,13 @@ def profiles(deviance, spreads, sigma):
     `spreads` are over sigma and have the least `deviance`. -> ndarray (len(spreads), len(ZETA))
     """
     logs, n = np.log(np.maximum(spreads, deviance.START)), len(spreads)
-    curvature = yield from _curvature(deviance, logs, sigma)
+    curved = yield from curvature(deviance, logs, sigma)
     best, found = (yield from deviance.value(spreads))[0], []
     for k in (0, *range(2, n + 1)):
         given = np.eye(n + 1, n)  # what moves with spreads over sigma where s_k does not
         if k < n:
             given[n, k] = -1.0
-        values, vectors = np.linalg.eigh(given.T @ curvature @ given)
+        values, vectors = np.linalg.eigh(given.T @ curved @ given)
         inverse = (vectors / np.maximum(values, _FLAT)) @ vectors.T
         estimate = sigma * np.append(spreads, 1.0)[k]
         points = [(estimate, 0.0)]
@@ -52,7 +52,7 @@ def ends(profile, coverage):
     return np.interp([-most, most], ZETA, profile)
 
 
-def _curvature(deviance, logs, sigma):
+def curvature(deviance, logs, sigma):
     """Of the deviance by logarithms of spreads over sigma, and of sigma: (n + 1, n + 1)."""
     n, apart, slopes = len(logs), 0.01, []
     for k in range(-1, n + 1):  # at the estimate, and beside it

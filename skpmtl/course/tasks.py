@@ -6,13 +6,13 @@ from ..exchange.protocol import TaskSide
 from .billboard import models_of
 from .errors import Errors, RowSquares
 from .groups import GroupStep
-from .likelihood import LikelihoodStep
+from .likelihood import JointStep, LikelihoodStep
 from .personal import TaskModels
 from .queries import KINDS, AcrossStep, ExactStep, LevelSums, SlopeScores
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _LARGE = ExactStep, AcrossStep, LevelSums, SlopeScores
-_MORE = Errors, RowSquares, GroupStep, LikelihoodStep
+_MORE = Errors, RowSquares, GroupStep, LikelihoodStep, JointStep
 _KINDS = {**KINDS, **{kind.kind: kind for kind in _MORE}}
 
 
@@ -35,7 +35,7 @@ class HierarchicalTaskSide(TaskSide):
     def answer(self, query):
         """As of `TaskSide`; large answers of tasks are added up as they are made."""
         kind, model = _KINDS[query.statistic], query.public.get("model")
-        if kind is LikelihoodStep:
+        if issubclass(kind, LikelihoodStep):
             return {query.statistic: kind.of(query.public).sums(self.models, model)}
         if query.pick is not None or kind not in _LARGE:
             return super().answer(query)

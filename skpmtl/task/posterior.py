@@ -446,6 +446,32 @@ def information(dec, level, slopes, scales, some=slice(None)):
     return total, score, info
 
 
+def likelihood(dec, theta, ratio, some):
+    """What the likelihood of all tasks of the mask `some` takes of their rows, for one theta.
+
+    With V of the module, F = (1, X, y) and the `ratio` of tau^2 and sigma^2: the log determinant of
+    V and of variances of mean rows over sigma^2, the number of rows, and the lower half of
+    F' V^-1 F with y last.
+    """
+    some = some & (dec.rows.n > 0)
+    starts, rows = dec.rows.starts, np.repeat(some, np.diff(dec.rows.starts))
+    w, own = rows / (1.0 + theta * dec.values), np.flatnonzero(some & (np.diff(starts) > 0))
+    F = np.c_[dec.X, dec.y]
+    means = np.c_[np.ones(len(some)), dec.x_mean, dec.rows.y_mean]
+    v = theta * dec.b2 + 1.0 / np.maximum(dec.rows.n, 1.0) + ratio
+    if len(own):
+        of_h = theta * w * dec.h
+        means[own, 1:] -= np.add.reduceat(of_h[:, None] * F, starts[own])
+        v[own] -= theta * np.add.reduceat(of_h * dec.h, starts[own])
+    means, v = means[some], v[some]
+    found = means.T @ (means / v[:, None])
+    F *= np.sqrt(w)[:, None]
+    found[1:, 1:] += F.T @ F
+    found[-1, -1] += dec.rows.rest[some].sum()
+    logdet = np.log(v).sum() - np.log(w[rows]).sum()
+    return np.append([logdet, dec.rows.n[some].sum()], np.tril(found))
+
+
 def covariances(dec, level, slopes, scales):
     """Second moments of (l - c, w - a) under the posterior.
 

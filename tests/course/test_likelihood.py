@@ -153,4 +153,4 @@ def test_spreads_and_the_centre_together_are_those_of_a_normal():
     doubt = np.linalg.inv(G.T @ np.linalg.solve(rest, G) + prior)
     to = np.eye(d + 1)
     to[0, 1:] = board.origin
-    assert_allclose(np.diag(to @ board.centre_doubt @ to.T), np.diag(doubt), rtol=0.3)
+    assert_allclose(np.diag(to @ board.centre_doubt @ to.T), np.diag(doubt), rtol=0.02)
