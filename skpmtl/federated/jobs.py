@@ -4,6 +4,7 @@ import json
 import logging
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from .answering import KINDS
@@ -12,10 +13,11 @@ from .kit import CONTROLLER, EXECUTOR
 __all__ = ["run_study", "write_job"]
 
 logger = logging.getLogger("skpmtl")
+_JOBS = 20  # that are submitted at most
 _LOOK = 2.0  # seconds between two looks at a job
-# Seconds between two jobs: 20 that fail wait for more than two hours. On a full disk 19 had failed
-# in five minutes.
-_LONGEST = 600.0
+# Seconds between two tries to reach the server, and after the first job that failed; this time
+# doubles, because what people have to mend takes long: 20 jobs that fail take two hours.
+_PAUSE, _LONGEST = 10.0, 600.0
 _MISSES = 5  # looks at a server that does not run a job, until the job is lost
 
 
@@ -48,7 +50,7 @@ def write_job(study, folder):
         path.write_text(json.dumps(content, indent=1))
 
 
-def run_study(study, kit, attempts=20, pause=10.0):
+def run_study(study, kit):
     """Submit a study, and submit it again while it fails. -> whether it has finished
 
     A job that was cut off goes on from the journal at the server and from the ledgers of the sites:
@@ -59,11 +61,6 @@ def run_study(study, kit, attempts=20, pause=10.0):
     study : Study
     kit : path-like
         Start-up kit of a user who may submit jobs; its folder has the user's name.
-    attempts : int, default=20
-        Jobs that are submitted at most.
-    pause : float, default=10.0
-        Seconds between two tries to reach the server. The time after a failed job begins with it,
-        and doubles up to ten minutes: what people have to mend takes long.
 
     Raises
     ------
@@ -80,26 +77,23 @@ def run_study(study, kit, attempts=20, pause=10.0):
         api_spec.AuthorizationError,
         api_spec.InvalidJobDefinition,
     )
-    kit, job, wait = Path(kit).resolve(), None, pause
+    kit, job, attempts, wait = Path(kit).resolve(), None, _JOBS, _PAUSE
     if not (kit / "startup" / "fed_admin.json").exists():
         raise ValueError(f"{kit} is no start-up kit of a user who may submit jobs.")
     with tempfile.TemporaryDirectory() as folder:
         write_job(study, folder)
         while attempts:
             try:
-                session = new_secure_session(kit.name, str(kit))
-                try:
+                with closing(new_secure_session(kit.name, str(kit))) as session:
                     job = job or session.submit_job(folder)
                     status = _end(session, job)
-                finally:
-                    session.close()
             except api_spec.JobNotFound:
                 status = "not known to the server"
             except refused:
                 raise
             except Exception as error:  # the server is away, or has just been started
                 logger.warning("The server cannot be reached: %s", error)
-                time.sleep(pause)
+                time.sleep(_PAUSE)
                 continue
             logger.info("Job %s of the study %s: %s", job, study.name, status)
             if status.startswith("FINISHED:COMPLETED"):

@@ -52,7 +52,7 @@ class Settings:
     """A ``site.toml``; see `skpmtl.federated.site_config`."""
 
     study: tuple
-    folder: Path = Path("books")
+    folder: Path
     epsilon: float = math.inf
 
     @classmethod
@@ -71,7 +71,10 @@ class Settings:
             raise ValueError(
                 f"{path}: every study needs rows, or server= for one of its servers, not both."
             )
-        return _checked(cls, given, path)
+        epsilon = given.get("epsilon", math.inf)
+        if not isinstance(epsilon, Real) or not epsilon > 0:
+            raise ValueError(f"{path}: epsilon={epsilon!r} must be positive.")
+        return _checked(cls, {"folder": "books", **given}, path)
 
 
 def _checked(cls, given, path):
@@ -81,18 +84,8 @@ def _checked(cls, given, path):
     if odd or missing:
         what = f"has the keys {listed(odd)}" if odd else f"lacks {listed(missing)}"
         raise ValueError(f"{path} {what}; {listed([f.name for f in known], 20)} are known.")
-    for item in known:
-        value = given.get(item.name)
-        if item.type is str and value is not None and not isinstance(value, str):
-            raise ValueError(f"{path}: {item.name}={value!r} must be text.")
-        if "Path" in str(item.type) and item.name in given:
-            given[item.name] = path.parent / value
-        if item.type is float and value is not None:
-            if not isinstance(value, Real) or not value > 0:
-                raise ValueError(f"{path}: {item.name}={value!r} must be positive.")
-    if cls is Settings:
-        given.setdefault("folder", path.parent / "books")
-    return cls(**given)
+    paths = [f.name for f in known if "Path" in str(f.type) and f.name in given]
+    return cls(**given | {name: path.parent / given[name] for name in paths})
 
 
 class SiteConfig:
