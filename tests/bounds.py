@@ -17,6 +17,7 @@ from pathlib import Path
 
 FOLDERS = [
     "kernels",
+    "task",
     "structures",
     "mean_regularized",
     "model_protected",
