@@ -23,7 +23,7 @@ SEEDS = range(400, 412)
 ALWAYS: dict = {
     **dict.fromkeys(f"course.curator.{name}" for name in ("OPEN", "SURELY", "HALVINGS")),
     "course.plan.ROWS_OF_UNITS": [(3.0, 2.0, 20.0, 30.0), (3.0, 2.0, 20.0, 120.0)],
-    "task.priors.LARGER": [((5, 0.0),), ((1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0))],
+    "task.priors.LARGER": [(4,), (1, 2, 3, 4)],
 }
 WITHOUT_NOISE: dict = {
     **dict.fromkeys(f"course.curator.{name}" for name in ("ODDS", "LEAST_GAIN", "FAR_SHARES")),

@@ -300,8 +300,8 @@ class HierarchicalBillboard(OfModels):
         slopes, scales = self.centre[..., 1:], self.scales(self.log_kappa)
         log_weight = math.log(priors.ODD**2 / len(priors.LARGER))
         larger = [
-            priors.Component("larger", times * slopes, self.root, log_weight, scales.larger(k))
-            for k, times in priors.LARGER
+            priors.Component("larger", 2.0**k * slopes, self.root, log_weight, scales.larger(k))
+            for k in priors.LARGER
         ]
         return larger + found
 
