@@ -189,22 +189,6 @@ class NetworkBillboard(Billboard):
         known = self.round_delta, self.report.adjacency
         return epsilon_of_rounds(self.noise_multiplier, n_rounds, *known)
 
-    def replay(self):
-        """Shared parameters after every round, from releases: ``(n_rounds, *centres.shape)``.
-
-        Raises
-        ------
-        ValueError
-            When releases were not kept.
-        """
-        if len(self.releases) < len(self.clip_norms):
-            raise ValueError(
-                "The updates of this fit were not kept: they have more than 2^22 numbers. Use "
-                "fewer rounds, or a smaller module."
-            )
-        moves = np.stack(self.releases).reshape(-1, *self.centres.shape) * self.step
-        return np.cumsum(moves, axis=0) + self.start[: self.centres.shape[1]]
-
     def within(self, report):
         super().within(report)
         self.round_delta = None  # alone the rounds have no budget then

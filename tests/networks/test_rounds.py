@@ -422,12 +422,14 @@ def test_weights_of_rows_count():
     assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-12)
 
 
-def test_history_and_replay_are_of_whole_networks():
+def test_history_and_releases_are_of_whole_networks():
     X, y, task = long_data()
     est = small(unseen_task="mean").fit(X, y, task=task)
-    size = est.billboard_.centres.size
-    assert_allclose(est.billboard_.replay()[-1][0], est.mean_coef_[:size])
-    assert len(est.billboard_.history()) == 2
+    board = est.billboard_
+    size = board.centres.size
+    moves = board.step[0] * np.sum(board.releases, axis=0)
+    assert_allclose(board.start[:size] + moves, est.mean_coef_[:size])
+    assert len(board.history()) == 2
     shared = est.to_module()
     with torch.no_grad():
         expected = shared(torch.from_numpy(X[:4]).float()).numpy().ravel()
