@@ -338,16 +338,16 @@ def _solve(s, c, kappa):
     scores without levels."""
     A, B, k, there, z = s.A, s.B[c], s.k, s.there[c], s.response[c]
 
-    def products(v, into, count):
+    def form(v, into, count):
         for p in loop(s.n):
             s.f[p] = kappa * s.curve[c, p] * v[p]
         for j in loop(count):
             into[j] = dot(s.f, A[:, j])
 
     for i in loop(k):
-        products(A[:, i], B[i], i + 1)
+        form(A[:, i], B[i], i + 1)
     for i, v in enumerate((there, z)):
-        products(v, B[k + i], k)
+        form(v, B[k + i], k)
     s.pool(B)
     log_det = held(0.0)
     for i in loop(k + 2):
