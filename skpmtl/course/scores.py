@@ -215,6 +215,10 @@ class ScoreModels:
             found[codes[0] : codes[-1] + 1] = np.add.reduceat(both, starts)
         return found
 
+    def _levels_of_means(self, model):
+        """Whether levels are those of mean rates or of mean shares."""
+        return model.fit_intercept and (self.kind == POISSON or model.of_shares)
+
     def _posteriors(self, model, centre, root, scales, **options):
         """Of `skpmtl.task.losses`, by the spread of effects of a factor below tasks, of which the
         first is none. -> list, log weights of cells (K, F, T)"""
@@ -228,9 +232,8 @@ class ScoreModels:
             moments = options.get("moments")
             return [self._equal(model, level, slopes, scales, moments)], scales.log_tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
-        if model.fit_intercept and (self.kind == POISSON or model.of_shares):
-            # The level is that of the mean rate or share, which no spreads move. Rates are over
-            # those of the mean row.
+        if self._levels_of_means(model):
+            # Which no spreads move. Rates are over those of the mean row.
             options["size"] = self.size + self.near_mean**2 * (self.n_classes > 0)
         known = root, level, slopes, grids, logs
         found = [posterior(self._rows, *known, **options)]
@@ -364,28 +367,32 @@ class ScoreModels:
         m, C, d = len(total), first.shape[1], model.n_features
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
         square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
+        of_means = self.n_classes > 0 and self._levels_of_means(model)
         for part, of_level, of_slopes, second, of_typical, logs in found:
             a = np.atleast_2d(part.slopes)
             if not self.n_classes:  # mean rates are over those of the centre
                 of_typical[..., 0] += _dots(np.broadcast_to(a, (m, C, d)), self.near_mean)
-            share = np.exp(logs - total)[:, None] * of_typical[..., 1]
-            of_typical[..., 1] = 1.0
+            share = np.exp(logs - total)[:, None]
+            if of_means:  # components count as cells do
+                share, of_typical[..., 1] = share * of_typical[..., 1], 1.0
             typical += share[..., None] * of_typical
             level += share * of_level
             slopes += share[..., None] * (a + of_slopes)
             # Covariances of (l - c, w), from second moments of (l - c, L^-1 (w - a)).
             T = np.zeros((d + 1, 1 + part.root.shape[1]))
             T[0, 0], T[1:, 1:] = 1.0, part.root
-            mean = np.concatenate([of_level[..., None], of_slopes], axis=2)
-            one = np.matmul(np.matmul(T, second), T.T) - mean[..., None] * mean[:, :, None]
+            one = np.matmul(np.matmul(T, second), T.T)
+            one -= _squares(np.concatenate([of_level[..., None], of_slopes], axis=2))
+            if not of_means:
+                one += _squares(np.concatenate([of_level[..., None], a + of_slopes], axis=2))
             square += share[..., None, None] * one
-        flat = typical[..., 1].copy()
-        typical[..., 0] /= flat
-        level, slopes, square = (
-            level / flat,
-            slopes / flat[..., None],
-            square / flat[..., None, None],
-        )
+        if of_means:
+            flat = typical[..., 1].copy()
+            typical[..., 0] /= flat
+            level, slopes = level / flat, slopes / flat[..., None]
+            square /= flat[..., None, None]
+        else:
+            square -= _squares(np.concatenate([level[..., None], slopes], axis=2))
         if self.n_classes:
             square *= flatter(typical)[..., None, None]
         coef = slopes / self.scale[:, None]
@@ -451,6 +458,11 @@ class ScoreModels:
 def _over(values):
     """Sums of the rows of (m, C), one column after the other. (m, 1)"""
     return sum(values[:, c] for c in range(values.shape[1]))[:, None]
+
+
+def _squares(means):
+    """(..., D) -> (..., D, D)"""
+    return means[..., None] * means[..., None, :]
 
 
 def _dots(coef, place):

@@ -148,16 +148,17 @@ def posterior(
         Without the weights of the prior; 0 for a task without rows.
     level : ndarray (m, C)
         Posterior means of l - c, under the prior over cells; 0 where they are not asked for. With
-        second moments, of classes, cells count by their weights times (1 + pi v / 8)^-1/2, with v
-        as in `typical`: scores are then those of which probabilities, averaged in every cell, have
-        the mean score.
+        second moments, of classes with a `size`, cells count by their weights times
+        (1 + pi v / 8)^-1/2, with v as in `typical`: scores are then those of which probabilities,
+        averaged in every cell, have the mean score.
     slopes : ndarray (m, C, d)
         The same of w - a.
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
-        "second": second moments of (l - c, L^-1 (w - a)); of classes with the covariances within
-        cells alone: means in the cells differ by what their variances make up for. "kept":
-        covariances within cells times the precision of the prior, the part of a move of the centre
-        that the posterior mean keeps; with it levels are about their means in the cells.
+        "second": second moments of (l - c, L^-1 (w - a)); of classes with a `size` with the
+        covariances within cells alone: means in the cells differ by what their variances make up
+        for. "kept": covariances within cells times the precision of the prior, the part of a move
+        of the centre that the posterior mean keeps; with it levels are about their means in the
+        cells.
         "information": that of the centre, (m, C, 1 + d, 1 + d), and `level` and `slopes` are its
         score. With a posterior N(u, V) of (l - c, w - a) in a cell, whose prior is N(0, K), these
         are K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44,
@@ -204,13 +205,14 @@ def posterior(
             of_slopes[tasks], moment[tasks] = chunk.information(back, w, second, outside)
             continue
         if asked == _SECOND:
-            of_rows, share = found.typical, found.typical[..., 1]
-            one, w, second = one / share, w / share[..., None], second / share[..., None, None]
-            outside, of_rows[..., 0] = outside / share.mean(axis=1), of_rows[..., 0] / share
-            if rows.kind != POISSON:
+            typical[tasks] = found.typical
+            if flat:
+                share = found.typical[..., 1]
+                one, w, second = one / share, w / share[..., None], second / share[..., None, None]
+                outside = outside / share.mean(axis=1)
+                typical[tasks, :, 0] /= share
                 means = np.concatenate([one[..., None], w], axis=2)
                 second += means[..., None] * means[:, :, None]
-            typical[tasks] = of_rows
             t, at = chunk.places_of
             first, square = w[t, :, at], second[t, :, 1 + at, 1 + at]
             effects[:, chunk.subgroups] = first, square, second[t, :, 0, 1 + at]
@@ -580,11 +582,10 @@ def _add(s, c, kappa, slopes):
         s.slopes[c, i] = s.slopes[c, i] + (total * z[i] - one * u[i])
     for _ in when(s.asked > _MEANS):
         of_prior = s.asked > _SECOND  # covariances over the variance of slopes
-        rest, by_one, of_r = chosen(of_prior, total / kappa, total), 0.0 * one, 0.0
-        near, own = chosen(of_prior, spread / kappa, spread), chosen(of_prior, shared, spread)
-        if s.kind == POISSON:  # second moments, not those within cells
-            by_one, of_r = chosen(of_prior, by_one, one), chosen(of_prior, 0.0, 1.0)
-            near, own = (chosen(of_prior, x, square) for x in (near, own))
+        of_r = chosen(of_prior, 0.0, chosen(s.flat > 0.0, 0.0, 1.0))  # or covariances within cells
+        rest, by_one = chosen(of_prior, total / kappa, total), of_r * one
+        both = spread + of_r * (square - spread)
+        near, own = chosen(of_prior, spread / kappa, both), chosen(of_prior, shared, both)
         known = chosen(s.asked == _INFORMATION, kappa * s.q_11[c] * shared, own)
         moment[0, 0] = moment[0, 0] + known
         for i in loop(k):
@@ -615,9 +616,10 @@ def _typical(s, A, c, kappa):
             v = s.of_tau[j] - moved
         else:
             v = known + spread * t2 / (1.0 + t2 * s.q_11[c])
-            p = p / sqrt(1.0 + PROBIT * v)
+        flatter = p if s.kind == POISSON else p / sqrt(1.0 + PROBIT * v)
+        p = chosen(s.flat > 0.0, flatter, p)
         s.typical[c, 0] = s.typical[c, 0] + p * v
-        s.typical[c, 1] = s.typical[c, 1] + p
+        s.typical[c, 1] = s.typical[c, 1] + flatter
         s.outside += kappa / s.C * p
         s.own_share[j] = p
 
