@@ -73,7 +73,7 @@ def sum_of_updates(plan, contributions, positions):
         with np.errstate(all="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
             bound = _HELD * np.median(lengths)
-            if bound > 0.0 and np.isfinite(lengths).all():
+            if bound > 0.0 and np.isfinite(flat).all():
                 weights = weights * np.minimum(1.0, bound / lengths)
     else:
         flat = flat.copy()

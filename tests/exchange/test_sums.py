@@ -91,6 +91,14 @@ def test_updates_of_meta_learning_are_held_to_their_longest():
         assert np.linalg.norm(found) == pytest.approx(bound[k])
 
 
+def test_updates_without_a_budget_are_held_to_the_length_of_most():
+    meta = SimpleNamespace(n_outputs=1, size=4, holds=True, to=None)
+    for far in (1e3, 1e200):  # the square of the latter overflows
+        sent = np.array([far, 1.0, 1.0, 1.0, 1.0])[:, None, None] * np.ones(4)
+        found = sum_of_meta(meta, {"update": sent}, np.arange(5))["update"]
+        assert (found >= 4.0).all() and (found <= 7.0 + 1e-9).all()
+
+
 def test_updates_with_a_relation_are_multiplied_by_their_rows():
     rng = np.random.default_rng(0)
     to, sent = rng.normal(size=(7, 3)), rng.normal(size=(4, 2, 5))
