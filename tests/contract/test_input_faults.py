@@ -18,6 +18,7 @@ from skpmtl import (
     PerTask,
     PrivacyLeakWarning,
     PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
     PrivateSearch,
     TaskScaler,
     TaskStratifiedKFold,
@@ -329,3 +330,13 @@ def test_a_search_passes_the_list_on_and_does_not_search_it():
         inferred.fit(X, LABELS, task=TASK)
     with pytest.raises(ValueError, match="param_distributions has 'classes'"):
         PrivateSearch(inferred.estimator, {"classes": [[0, 1]]}).fit(X, LABELS, task=TASK)
+
+
+def test_a_loaded_billboard_brings_its_classes(tmp_path):
+    est = PrivateMeanRegMTLClassifier(tasks=TASKS, classes=["no", "yes", "rare"])
+    est.fit(X, np.where(LABELS, "yes", "no"), task=TASK)  # nobody is rare here
+    skpmtl.save_billboard(est, tmp_path / "board.npz")
+    there = skpmtl.load_billboard(tmp_path / "board.npz")
+    assert there.classes == there.classes_.tolist() == ["no", "rare", "yes"]
+    there.personalize(X, np.where(LABELS, "yes", "no"), task=TASK)
+    np.testing.assert_allclose(there.coef_, est.coef_)

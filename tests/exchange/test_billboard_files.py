@@ -292,6 +292,14 @@ def test_wrong_arrays(array, message, files, tmp_path):
     refused_with(message, tmp_path, header, {**others, **given})
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("board.more", "arrays that nothing refers to"), ("classes", "has none")]
+)
+def test_arrays_too_many(name, message, files, tmp_path):
+    header, arrays = read(files(MEAN))
+    refused_with(message, tmp_path, header, {**arrays, name: np.array([0, 1])})
+
+
 def test_crafted_files_are_refused_or_work(files, tmp_path):
     """Whatever passes is personalised in another process; nothing may crash or be NaN there."""
     found = [path for name in QUICK for path in survivors_of(name, files, tmp_path, 5)]

@@ -12,7 +12,7 @@ from skpmtl import load_billboard
 from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
 from skpmtl.federated.curator import TooFew, curate
-from skpmtl.federated.runlog import FAILED, FINISHED, read_log, standing, trouble_lines
+from skpmtl.federated.runlog import FAILED, FINISHED, questions, read_log, standing, trouble_lines
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.federated_cases import (
     CASES,
@@ -187,6 +187,23 @@ def test_too_few_sites_release_nothing(tmp_path, least):
         curate(channel, study, tmp_path / "curator")
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
     assert {kind for _, kind, _ in channel.sent} == {"enrol"}
+
+
+def test_site_that_was_away_takes_part_again(tmp_path):
+    """It is sent what was released meanwhile."""
+    study, asked = study_of("rounds"), []
+    channel = InProcessSites(study, tmp_path)
+
+    def broken(site, kind, content, reply):
+        if kind == "answer" and site == "site1":
+            asked.append(records.settings(content)["number"])
+            return None if len(asked) == 1 else reply
+        return reply
+
+    channel.broken = broken
+    curate(channel, study, tmp_path / "curator")
+    events = questions(read_log(tmp_path / "curator"))
+    assert "site1" not in events[0]["answered"] and "site1" in events[max(events)]["answered"]
 
 
 def test_tasks_of_two_sites_are_refused(tmp_path):

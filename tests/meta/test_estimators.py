@@ -261,6 +261,19 @@ def test_sgd_refinement_is_gradient_steps_from_the_start(kind, intercept):
         assert_allclose(np.reshape(est.intercept_[k], C), b, rtol=0, atol=1e-10)
 
 
+def test_a_few_tasks_of_another_unit_are_not_all_that_is_learned():
+    """Three of sixty, their targets a thousand times as large: without a budget, too."""
+    X, y, task = problem("real", m=60, rows=(5, 12), seed=1)
+    far = np.where(task < 3, 1e3, 1.0)
+    given = {"epsilon": None, "random_state": 0, "tasks": range(60)}
+    clean, odd = (DPMetaInit(**given).fit(X, t, task=task) for t in (y, far * y))
+    way = np.linalg.norm(clean.init_coef_)
+    assert np.linalg.norm(odd.init_coef_ - clean.init_coef_) < 0.3 * way
+    given["inner_learning_rate"] = 0.1  # plain Reptile, as asked for
+    odd = DPMetaInit(**given).fit(X, far * y, task=task)
+    assert np.linalg.norm(odd.init_coef_) > 10.0 * way
+
+
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_units_and_offsets_of_targets_do_not_matter(intercept, refine):

@@ -179,7 +179,7 @@ def test_grid():
 
 def test_secure_mechanisms():
     pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
-    from skpmtl.privacy import SymmetricGaussian
+    from skpmtl.privacy import SymmetricGaussian, VectorGaussian
     from skpmtl.reproduction.mp_mtl import SymmetrizedWishart
 
     source = noise_source(secure=True)
@@ -189,5 +189,7 @@ def test_secure_mechanisms():
     assert (E == E.transpose(0, 2, 1)).all()
     assert kstest(E[:, 0, 0], "norm").pvalue > RARE
     assert kstest(E[:, 1, 0] * math.sqrt(2), "norm").pvalue > RARE
+    vector = VectorGaussian(500, 1.0, 0.5)
+    assert kstest(vector.sample(source) / vector.noise_std, "norm").pvalue > RARE
     with pytest.raises(ValueError, match="secure=True"):
         SymmetrizedWishart(2, 1.0, 1.0).sample(source)

@@ -5,16 +5,16 @@ import sys
 import pytest
 from scipy.stats import kstest, norm
 
-from skpmtl import PrivateMTL
+from skpmtl import PrivateMTL, PrivateSearch
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.privacy.rng import ExactSource
 
 RARE = 1e-7  # noise of the operating system cannot be seeded: false alarms
+X, y, TASK = make_low_rank_tasks(n_tasks=20, n_samples=20, n_features=3, random_state=0)
 
 
 def fit(**settings):
-    X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=20, n_features=3, random_state=0)
-    return PrivateMTL(secure=True, tasks=range(20), **settings).fit(X, y, task=task)
+    return PrivateMTL(secure=True, tasks=range(20), **settings).fit(X, y, task=TASK)
 
 
 def test_missing_extra_is_named(monkeypatch):
@@ -36,3 +36,10 @@ def test_exact_noise_does_not_saturate_at_any_scale(bits):
     pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
     source, scale = ExactSource(), 2.0**bits
     assert kstest(source.discrete_normal(scale, (50, 40)).ravel() / scale, norm.cdf).pvalue > RARE
+
+
+def test_search_is_exact_too():
+    pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
+    model = PrivateMTL(secure=True, tasks=range(20))
+    search = PrivateSearch(model, {"levels": ["auto", "free"]}, n_trials=2).fit(X, y, task=TASK)
+    assert search.privacy_.arithmetic.startswith("exact")
