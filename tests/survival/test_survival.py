@@ -153,6 +153,18 @@ def test_tasks_without_a_common_level_share_the_slopes_that_the_report_names():
     assert "no common place" in found["levels"] and "noise" in found["slopes"]
 
 
+def test_exposures_add_up_to_the_time_at_risk():
+    _, y, _ = kidney()
+    entry = 0.3 * y["time"]
+    periods = Periods(y["event"], y["time"], entry, [7.0, 100.0])
+    assert_allclose(periods.exposure.sum(axis=1), y["time"] - entry)
+    assert periods.events().sum() == y["event"].sum()
+    rows, _, events, _ = periods.table()
+    assert_allclose(np.bincount(rows, events), y["event"])
+    hazard = np.array([0.1, 0.02, 0.5])
+    assert_allclose(periods.cumulative(hazard, [0.0, 3.0, 50.0, 101.0]), [0, 0.3, 1.56, 3.06])
+
+
 def test_rows_split_at_entry_times_are_the_same_data():
     """A row cut in two at a time, the second part with late entry, has the same likelihood."""
     X, y, task = generated()
