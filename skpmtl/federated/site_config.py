@@ -85,6 +85,9 @@ def _checked(cls, given, path):
         what = f"has the keys {listed(odd)}" if odd else f"lacks {listed(missing)}"
         raise ValueError(f"{path} {what}; {listed([f.name for f in known], 20)} are known.")
     paths = [f.name for f in known if "Path" in str(f.type) and f.name in given]
+    for name in paths:
+        if not isinstance(given[name], str):
+            raise ValueError(f"{path}: {name}={given[name]!r} must be text.")
     return cls(**given | {name: path.parent / given[name] for name in paths})
 
 

@@ -13,6 +13,7 @@ from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.refusals import Lacking
 from skpmtl.federated.site import Refusal, Site, read_rows
+from skpmtl.federated.site_config import Settings
 from skpmtl.federated.study import Study, federated
 from skpmtl.federated.transcript import Transcript, recorded
 from tests.helpers.federated_cases import CASES, PARTS, D, M, rows_of, study_of
@@ -89,6 +90,23 @@ def test_study_refuses_unknown_keys(tmp_path):
     (tmp_path / "a.json").write_text('{"name": "x"}')
     with pytest.raises(ValueError, match="lacks .*estimator"):
         Study.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epsilon = 1.0", "names no study"),
+        ('[[study]]\nfile = "a"', "needs rows, or server="),
+        ('[[study]]\nfile = "a"\nrows = "b"\nrow = "c"', "has the keys .'row'"),
+        ('[[study]]\nrows = "b"', "lacks .'file'"),
+        ('[[study]]\nfile = "a"\nrows = 3', "rows=3 must be text"),
+        ('epsilon = -1\n[[study]]\nfile = "a"\nrows = "b"', "epsilon=-1 must be positive"),
+    ],
+)
+def test_settings_of_a_site_are_refused(text, message, tmp_path):
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Settings.load(tmp_path / "site.toml")
 
 
 def test_estimators_that_can_be_federated():
