@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.privacy import gdp_mu
-from skpmtl.privacy.rng import noise_source
+from skpmtl.privacy.rng import SystemSource, noise_source
 from skpmtl.reproduction.mp_mtl import (
     MPMTLPlan,
     PublishedMPMTL,
@@ -333,6 +333,13 @@ def test_sensitivity_is_reached_and_not_passed(mechanism, adjacency):
     assert max(distances) <= sensitivity
     report = plan.report(noise_source(0))
     assert report.guarantee == "joint DP per task" and report.epsilon == 1.0
+
+
+def test_noise_is_that_of_the_operating_system_by_default():
+    A, b, task = long(*data())
+    one, other = (PublishedMPMTL(tasks=range(M)).fit(A, b, task=task) for _ in range(2))
+    assert one.privacy_.rng == SystemSource.description
+    assert (one.coef_ != other.coef_).any()
 
 
 def test_given_budgets_are_composed_in_the_report():
