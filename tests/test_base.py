@@ -24,9 +24,8 @@ from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 from .helpers.public import public
 
+
 # ------------------------------------------------------------------------------ tools
-
-
 @pytest.mark.parametrize("column", ["school", 1, -4, ["school"]])
 def test_selection_of_features_keeps_the_task_column(school_like, column):
     frame, y = school_like()
@@ -125,8 +124,6 @@ def test_three_classes_name_who_takes_them(school_like):
 
 
 # ------------------------------------------------------------------------- parameters
-
-
 def test_private_fits_warn_about_the_task_list():
     X, y, ids = np.arange(8.0).reshape(4, 2), np.arange(4.0), [1, 1, 2, 2]
     with pytest.warns(PrivacyLeakWarning, match=r"tasks=\[...\]") as record:

@@ -31,8 +31,6 @@ def half_deviance(y, mean):
 
 
 # ----------------------------------------------------------------------------- one task
-
-
 def test_exposures_may_have_any_unit():
     X, y, task, _ = counts()
     exposure = np.random.default_rng(2).uniform(0.5, 2.0, len(y))

@@ -133,8 +133,6 @@ def test_a_task_keeps_its_posterior(case, tmp_path):
 
 
 # ------------------------------------------------------------------------------ edges
-
-
 def test_tasks_without_rows_know_how_far_levels_spread():
     X, y, task = tasks_around_a_mean(150, 10, 2)
     est = PrivateMTLClassifier(

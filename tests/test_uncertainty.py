@@ -39,7 +39,6 @@ def fit(est, X, y, task, **given):
     return est.set_params(tasks=np.unique(task), **seed).fit(X, y, task=task, **given)
 
 
-# ------------------------------------------------------------------------ invariances
 # -------------------------------------------------------------------------- coverage
 @pytest.mark.parametrize(
     "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "alone"]

@@ -144,8 +144,6 @@ def test_one_task_does_not_choose_the_form_of_all(csr):
 
 
 # ------------------------------------------------------------------------- where sizes are
-
-
 ELSEWHERE = {  # comparisons with numbers that have no name, and why
     "exchange/wire.py": "bound on integers of a file",
     "_kernels/passes.py": "trials of a line search of one task",

@@ -363,8 +363,6 @@ def test_parts_have_weights(tmp_path, name):
 
 
 # -------------------------------------------------------------------- scikit-learn's tools
-
-
 @pytest.mark.parametrize("n_classes", [0, 2, 3])
 def test_strengths_are_chosen_with_weights(n_classes):
     X, y, task, times = tables(n_classes)

@@ -111,8 +111,6 @@ def test_matrices_of_all_tasks_are_refused_with_a_remedy(est):
 
 
 # --------------------------------------------------------------------------- robust predictions
-
-
 def test_tasks_without_rows_are_predicted_near_the_level():
     """Rows far from all that was released, with columns whose scales are mostly noise."""
     rng = np.random.default_rng(0)

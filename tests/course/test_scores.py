@@ -115,8 +115,6 @@ def test_shares_of_two_tasks_are_as_far_apart_as_stated(C, most, adjacency):
 
 
 # ------------------------------------------------------------------------------------- models
-
-
 def test_rates_with_exposures_are_counts_of_all_of_them():
     X, y, task = table("counts")
     exposure = np.random.default_rng(1).uniform(0.5, 4.0, len(y))

@@ -176,8 +176,6 @@ def test_features_are_compared_with_the_billboard(tmp_path):
 
 
 # ----------------------------------------------------------------------------- from_billboard
-
-
 def test_every_estimator_with_a_billboard_is_covered():
     found = {name for name in NAMES if getattr(public(name), "_billboards", ())}
     homes = {name: cls.__module__ for name, cls in estimators().items()}

@@ -158,8 +158,6 @@ def test_personalize_refuses_and_leaves_the_estimator_as_it_was():
 
 
 # --------------------------------------------------------------------------- scenarios
-
-
 @pytest.mark.parametrize("way", [1, 3, 8, "pairs", "any"])
 def test_drawn_clients(way):
     X, y, client, X_test, y_test, client_test = made = make_fedmtl_clients(

@@ -72,8 +72,6 @@ def test_logistic_value_of_extreme_scores(run):
 
 
 # --------------------------------------------------------------------------- Gram matrices
-
-
 def _narrow(run):
     def inverse(A):
         R = A.shape[1] + A.shape[1] % 2

@@ -116,8 +116,6 @@ def test_clusters_are_separate_fits_without_privacy():
 
 
 # ---------------------------------------------------------------------------- the table
-
-
 @pytest.mark.parametrize("columns", ["one-hot", "constant"])
 @pytest.mark.parametrize("lam", [0.02, 1.0])
 def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):

@@ -399,8 +399,6 @@ def test_a_lost_initialisation_is_not_used(kind, refine):
 
 
 # ------------------------------------------------------------------------------ errors
-
-
 def test_units_are_checked():
     X, y, task = problem("real")
     persons = np.array([f"p{i}" for i in range(len(X))], dtype=object)

@@ -58,8 +58,6 @@ def fit(cls=DPMetaInit, seed=0, **parameters):
 
 
 # ------------------------------------------------------------------------ calibration
-
-
 @pytest.mark.parametrize("privacy", ["task-global", "local"])
 def test_whole_numbers_stay_exact_at_next_to_no_noise(privacy):
     """The grid is that of the largest sum of clipped gradients, or of one clipped update."""
@@ -268,8 +266,6 @@ def _mu(epsilon, delta):
 
 
 # --------------------------------------------------------------------------- the report
-
-
 def test_the_report_of_groups_persons_and_none():
     assert fit(group_size=3).privacy_.unit in ("3 records", "k records")
     assert "3" in fit(group_size=3).privacy_.text(None)

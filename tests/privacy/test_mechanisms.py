@@ -221,8 +221,6 @@ def test_coupled_releases_differ_by_the_signal_only(i):
 
 
 # ---------------------------------------------------------------- arithmetic
-
-
 def test_release_hides_the_low_order_bits_of_the_value():
     mechanism = VectorGaussian(2, 1.0, 1.0)
     base = np.array([0.25, 0.5])

@@ -294,8 +294,6 @@ def test_own_noise_of_tasks_that_is_too_small(options):
 
 
 # ---------------------------------------------------------------- who takes part
-
-
 class SelectsNearly(KeepsRows, DPMetaInit):
     """Chance decides, but tasks with large rows have better chances."""
 

@@ -243,8 +243,6 @@ def test_proximal_steps_minimise_their_penalties(penalty):
 
 
 # ------------------------------------------------------------- propositions and theorems
-
-
 @pytest.mark.parametrize("accelerated", [False, True])
 def test_theorem_6_minimises_the_bounds(accelerated):
     """The bounds of theorems 2 to 5 as functions of alpha and Q, minimised numerically."""

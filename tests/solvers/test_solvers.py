@@ -190,8 +190,6 @@ def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
 
 
 # -------------------------------------------------------------------------- extrapolation
-
-
 @pytest.mark.parametrize("seed", [6, 30, 70, 94, 101, 115, 121])
 def test_few_separable_tasks_are_not_thrown_far_out(seed):
     """A long step there leaves slopes of zero, and steps of alpha come back too slowly."""

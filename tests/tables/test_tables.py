@@ -128,8 +128,6 @@ def test_table_is_sorted_and_shares_memory_when_it_can():
 
 
 # ------------------------------------------------------------------------------- wide y
-
-
 def test_wide_predictions_follow_the_columns_of_y(school_like):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
