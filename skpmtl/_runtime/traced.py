@@ -6,9 +6,10 @@ one for each of so many tasks, and those that all share. What is the same for al
 kind of target, decides by a plain ``if`` what is put down. Not compiled, the same code runs on
 arrays.
 
-What depends on numbers is asked for by `loop` and `when`, and what changes in a loop is `held`, and
-changes in place only: ``total += x``, ``top[:] = larger(top, x)``. A row that is read from an array
-must not be used after the array was changed there. Indices are not checked and not negative.
+What depends on numbers is asked for by `loop`, which no ``break`` leaves, `when` and `chosen`. What
+changes in a loop is `held`, and changes in place only: ``total += x``, ``top[:] = larger(top, x)``.
+A row that is read from an array must not be used after the array was changed there. Indices are not
+checked and not negative.
 """
 
 import math
@@ -29,7 +30,12 @@ _builders: list = []  # of what is being put down; numba compiles one kernel at 
 
 def traced(function):
     """Let numba call a kernel of one tuple: of None, numbers, tuples, and arrays in C order, which
-    are numbers along one axis, whole numbers, or rows of 16 numbers along the axes but the last."""
+    are numbers along one axis, whole numbers, or rows of 16 numbers along the axes but the last.
+    All have 64 bits.
+
+    Who calls it names all that is in the tuple: given ``*arguments``, a long tuple, numba 0.60 may
+    run what it compiled for other types.
+    """
 
     def lowered(context, builder, sig, args):
         _builders.append(builder)
@@ -50,6 +56,9 @@ def _given(context, kind, value):
     if isinstance(kind, types.BaseTuple):
         values = (builder.extract_value(value, i) for i in range(len(kind)))
         return tuple(_given(context, *pair) for pair in zip(kind, values, strict=True))
+    number = getattr(kind, "dtype", kind)
+    if number not in (types.int64, types.float64, types.boolean):
+        raise TypeError(f"Traced kernels take int64 and float64, not {number}.")
     if not isinstance(kind, types.Array):
         return _Number(value)
     if kind.layout != "C":
@@ -121,6 +130,9 @@ class _Number:
     def __init__(self, value):
         self.value = value
 
+    def __bool__(self):
+        raise TypeError("A number is not known yet: `when` and `chosen` ask for it, not `if`.")
+
     @property
     def kind(self):
         return self.value.type
@@ -145,7 +157,7 @@ class _Rows:
         shape, strides, jump = [], [], 0
         for i, size, stride in zip(index, self.shape, self.strides, strict=False):
             if isinstance(i, slice):
-                i, stop = i.start or 0, size if i.stop is None else i.stop
+                stop, i = size if i.stop is None else i.stop, 0 if i.start is None else i.start
                 shape.append(stop - i)
                 strides.append(stride)
             jump = jump + i * stride

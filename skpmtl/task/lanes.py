@@ -157,7 +157,7 @@ class Chunk:
         n_lanes = (at + parts).max() if m else 0
         n_lanes += -n_lanes % LANES
         first, count = np.zeros((2, n_lanes), dtype=np.int64)
-        task, head = np.full(n_lanes, m), np.arange(n_lanes)
+        task, head = np.full(n_lanes, m), np.arange(n_lanes, dtype=np.int64)
         starts = np.cumsum(n) - n
         for part in range(parts.max(initial=0)):
             some = np.flatnonzero(parts > part)

@@ -680,7 +680,8 @@ def _of_blocks(arguments):
     K, P, T = kappa.shape[0], phi.shape[0], t2.shape[0]
     C = 1 if several is None else C
     known = dict(n=n, k=k, C=C, T=T, t2=t2, flat=flat, along=along, asked=asked)
-    known["kind"] = kind = POISSON if counts else SOFTMAX if several else LOGISTIC
+    one = LOGISTIC if several is None else SOFTMAX
+    known["kind"] = kind = one if counts is None else POISSON
     known |= dict(by_class=1.0 / C, part=1.0 if several is None else (C - 1.0) / C)
     known |= dict(with_subgroups=nested is not None, lower=0.5 * (kind == POISSON))
     known |= vars(parts(work, _of_work(C, n, k, T)))
@@ -698,7 +699,7 @@ def _of_blocks(arguments):
             for a in loop(K):
                 size, log_prior = kappa[a], log_weights[(a * P + g) * T :]
                 longer = sqrt(ratio / size) - 1.0
-                if nested:
+                if nested is not None:
                     for i in loop(n):
                         for j in loop(k):
                             s.turned[i, j] = A[i, j]
@@ -726,11 +727,11 @@ def _of_blocks(arguments):
                     for c in loop(C):
                         for _ in when(asked > _MEANS):
                             _covariance(s, c, size)
-                            if nested:
+                            if nested is not None:
                                 _stretch(s, s.cov, longer)
                                 for j in loop(k):
                                     _fade(s.cov[j], 1.0 + s.nested[j] * longer)
-                        if nested:
+                        if nested is not None:
                             _stretch(s, s.B[c, k:], longer)
                         for j in loop(T):
                             s.own_share[j] = s.share[j]
@@ -746,5 +747,5 @@ traced(_of_blocks)
 
 
 @njit
-def _posterior(*arguments):
-    _of_blocks(arguments)
+def _posterior(kind, work, given, heads, sizes, grids, log_weights, ratio, tol, asked):
+    _of_blocks((kind, work, given, heads, sizes, grids, log_weights, ratio, tol, asked))

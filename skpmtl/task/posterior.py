@@ -683,8 +683,8 @@ traced(_of_blocks)
 
 
 @njit
-def _over_cells(*arguments):
-    _of_blocks(arguments)
+def _over_cells(rows, fours, tasks, theta, cells, at, tau, each, by_tau, bounds, work, out, sums):
+    _of_blocks((rows, fours, tasks, theta, cells, at, tau, each, by_tau, bounds, work, out, sums))
 
 
 @njit

@@ -1,13 +1,14 @@
-"""Kernels that Python writes down, against numpy, and pointers that do not know their kind."""
+"""Kernels that Python writes down, against numpy."""
 
+import numba
 import numpy as np
 import pytest
 
-from skpmtl._runtime import registers, traced
+from skpmtl._runtime import traced
 from skpmtl._runtime.jit import njit
 
 WIDE = traced.WIDE
-pytestmark = pytest.mark.skipif(not registers._ASKED, reason="llvmlite has typed pointers only")
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="of what is put down")
 
 
 def functions(arguments):
@@ -53,9 +54,15 @@ def not_held(arguments):
     out[0] = total
 
 
+def undecided(arguments):
+    (out,) = arguments
+    out[0] = 1.0 if out[0] > 0.0 else 2.0
+
+
 traced.traced(functions)
 traced.traced(control)
 traced.traced(not_held)
+traced.traced(undecided)
 
 
 @njit
@@ -71,6 +78,11 @@ def controlled(*arguments):
 @njit
 def forgotten(*arguments):
     not_held(arguments)
+
+
+@njit
+def asked(*arguments):
+    undecided(arguments)
 
 
 def test_functions_of_rows_are_those_of_numpy():
@@ -111,11 +123,25 @@ def test_loops_and_choices_are_those_of_python(n):
     np.testing.assert_array_equal(out[6], a[2 * n - 1] * (2.0 if n == 3 else 5.0))
 
 
+@compiled
 def test_a_row_that_changes_in_a_loop_must_be_held():
     with pytest.raises(RuntimeError, match="dominate"):
         forgotten(np.ones((3, WIDE)))
 
 
-def test_arrays_are_in_c_order():
-    with pytest.raises(TypeError, match="C order"):
-        kernel(np.ones((WIDE, 9)).T, np.zeros((0, WIDE), dtype=int), np.ones((11, WIDE)))
+@compiled
+def test_a_number_decides_nothing_while_a_kernel_is_put_down():
+    with pytest.raises(TypeError, match="when"):
+        asked(np.ones((3, WIDE)))
+
+
+@compiled
+def test_arrays_are_in_c_order_and_of_64_bits():
+    a, heads, out = np.ones((9, WIDE)), np.zeros((0, WIDE), dtype=np.int64), np.ones((11, WIDE))
+    for wrong, words in [
+        ((np.ones((WIDE, 9)).T, heads, out), "C order"),
+        ((a, heads.astype(np.int32), out), "not int32"),
+        ((a.astype(np.float32), heads, out), "not float32"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            kernel(*wrong)
