@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from skpmtl import MPMTLLowRank
-from skpmtl.exchange.journal import Journal, fingerprint, write_file
+from skpmtl.exchange.journal import Journal, append_line, fingerprint, write_file
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.shards import fit as shards
 from skpmtl.shards.fit import fit_shards
@@ -254,6 +254,23 @@ def test_a_file_is_on_disk_before_its_name_and_then_its_folder(tmp_path, monkeyp
     monkeypatch.setattr(os, "replace", renamed)
     write_file(tmp_path / "file", b"12345")
     assert done == [5, "name", "folder"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of posix")
+def test_lines_are_secret_on_disk_and_replace_half_a_one(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(os.fstat(file).st_size) or fsync(file)
+    )
+    path, before = tmp_path / "lines", os.umask(0)
+    try:
+        append_line(path, "one")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"one\nhal")
+    append_line(path, "two")
+    assert path.read_text() == "one\ntwo\n" and synced == [4, 8]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")

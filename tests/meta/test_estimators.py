@@ -374,6 +374,18 @@ def test_what_a_record_says_of_columns_is_its_octaves():
     assert_allclose(found, 0.7 * octaves / (NEAREST * np.sqrt(3.0)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("what, power", [("means", 1), ("squares", 2)])
+def test_moments_of_columns_without_a_budget_are_about_the_centre(what, power):
+    rng = np.random.default_rng(0)
+    X, weights, centre = rng.normal(3.0, 2.0, size=(9, 3)), rng.random(9), rng.normal(size=3)
+    table = TaskTable(X=X, y=np.zeros(9), offsets=np.array([0, 2, 6, 9]), tasks=np.arange(3))
+    public = {"scale": np.ones(3), "centre": centre, "reach": NEAREST, "number": 0}
+    found = sums_of_records(table, weights, np.array([0, 2]), what, public)
+    for sent, own in zip(found, (slice(0, 2), slice(6, 9)), strict=True):
+        moment = weights[own] @ (X[own] - centre) ** power
+        assert_allclose(sent, [*moment, weights[own].sum()], rtol=1e-12)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e200])
 def test_what_a_record_says_of_columns_is_bounded(bad):
     """In a ball of length 1, whatever it holds and whatever was released before."""
