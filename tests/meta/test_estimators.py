@@ -15,6 +15,7 @@ from skpmtl.meta.columns import NEAREST, sums_of_records
 from skpmtl.tables.table import TaskTable, padded, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
+from tests.helpers.sites import Sites
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 
@@ -372,6 +373,15 @@ def test_what_a_record_says_of_columns_is_its_octaves():
     public = {"scale": scale, "centre": np.zeros(3), "reach": NEAREST, "number": 0}
     found = sums_of_records(table, np.array([0.7]), np.arange(1), "scales", public)
     assert_allclose(found, 0.7 * octaves / (NEAREST * np.sqrt(3.0)), rtol=1e-6)
+
+
+def test_contributions_have_the_weights_of_their_tasks():
+    """Of tasks with more rows there is less noise; whoever adds up gives these more weight."""
+    X, y, task = problem("real", rows=(2, 60))
+    est = DPMetaInit(epsilon=1.0, tasks=range(6), random_state=0)
+    sites = Sites(est, (X, y, task), [[0, 1, 2], [3, 4, 5]], "contributions")
+    assert np.ptp(sites.sites[0][1].plan.weights) > 0.1
+    assert_allclose(sites.run().init, est.fit(X, y, task=task).billboard_.init, rtol=1e-9)
 
 
 @pytest.mark.parametrize("what, power", [("means", 1), ("squares", 2)])
