@@ -45,6 +45,8 @@ _STEPS = 60
 # the centre together.
 _TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
 _FLAT = 0.1  # curvature of the deviance, at least
+# Doubt of the logarithm of a spread, from which on all that is known is that the spread is small.
+_SMALL = 1.0
 _START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
 DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
@@ -421,8 +423,9 @@ def sure_of(model, doubts=None, **sizes):
 
 
 def _about(at, n, doubt):
-    """Log weights of n cells, octaves of a spread apart, about one: with this deviation."""
-    variance = (doubt / math.log(2.0)) ** 2
+    """Log weights of n cells, octaves of a spread apart, about one: with this deviation, but for
+    `_SMALL` spreads: larger ones are no more likely because any smaller one is."""
+    variance = (doubt / math.log(2.0)) ** 2 * (doubt < _SMALL)
     times = math.ceil(2.0 * variance)
     weights = np.eye(n)[at]
     for _ in range(times):

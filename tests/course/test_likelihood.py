@@ -154,3 +154,14 @@ def test_spreads_and_the_centre_together_are_those_of_a_normal():
     to = np.eye(d + 1)
     to[0, 1:] = board.origin
     assert_allclose(np.diag(to @ board.centre_doubt @ to.T), np.diag(doubt), rtol=0.02)
+
+
+def test_levels_that_are_all_alike_leave_new_tasks_their_intervals():
+    """Whose spread may be as small as it likes, and is not large for that."""
+    rng, task = np.random.default_rng(4), np.repeat(np.arange(30), 8)
+    X, W = rng.normal(size=(240, 3)), [1.0, -0.5, 0.25] + 0.3 * rng.normal(size=(30, 3))
+    y = 2.0 + np.einsum("ij,ij->i", X, W[task]) + 0.5 * rng.normal(size=240)
+    est = PrivateMTL(epsilon=None, unseen_task="mean", uncertainty=True).fit(X, y, task=task)
+    assert np.sqrt(np.mean((est.intercept_ - 2.0) ** 2)) < 0.06
+    low, high = est.predict_interval(X, task=task + 1000, coverage=0.9).T
+    assert 2.0 < np.mean(high - low) < 3.5  # 2.4 of the model that made the rows
