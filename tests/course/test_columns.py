@@ -71,7 +71,7 @@ def test_columns_of_tasks_have_no_unit_without_a_budget(unit, origin):
     np.testing.assert_allclose(models[1], models[0], atol=0.02)
 
 
-def test_slopes_of_columns_that_are_constant_within_tasks_are_found():
+def test_slopes_of_columns_constant_within_tasks_are_found():
     """All that tasks know of them are their levels. 24 draws had errors of .20 to .41 of the
     variance, .23 on average, and of .9 where levels told nothing."""
     rng, task = np.random.default_rng(1), np.repeat(np.arange(300), 4)

@@ -51,7 +51,7 @@ def test_spreads_are_those_of_lme4(table, task, factors, best, ends):
         assert_allclose(est.factors_["sample"]["effects"], best, atol=2e-3)
 
 
-def test_three_factors_have_the_restricted_likelihood_of_a_normal():
+def test_three_factors_have_the_likelihood_of_a_normal():
     rng, m, n, k = np.random.default_rng(0), 24, 10, 5
     task, item = np.repeat(np.arange(m), n), rng.integers(k, size=m * n)
     cell = task * 3 + rng.integers(3, size=m * n)
@@ -99,7 +99,7 @@ def test_three_factors_have_the_restricted_likelihood_of_a_normal():
     assert all(np.isclose(getattr(moved, name), size).any() for name, size in sizes.items())
 
 
-def test_a_factor_that_moves_nothing_has_no_spread_and_leaves_the_others():
+def test_a_factor_that_moves_nothing_leaves_the_others():
     """Classes of equal means: spreads are those of one grouping, by the analysis of variance."""
     rng, m, n = np.random.default_rng(0), 12, 4
     e = rng.normal(size=(m, 3, n))
@@ -156,7 +156,7 @@ def test_spreads_and_the_centre_together_are_those_of_a_normal():
     assert_allclose(np.diag(to @ board.centre_doubt @ to.T), np.diag(doubt), rtol=0.02)
 
 
-def test_levels_that_are_all_alike_leave_new_tasks_their_intervals():
+def test_levels_all_alike_leave_new_tasks_their_intervals():
     """Whose spread may be as small as it likes, and is not large for that."""
     rng, task = np.random.default_rng(4), np.repeat(np.arange(30), 8)
     X, W = rng.normal(size=(240, 3)), [1.0, -0.5, 0.25] + 0.3 * rng.normal(size=(30, 3))

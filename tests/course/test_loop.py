@@ -277,7 +277,7 @@ def test_zooms_have_the_share_of_the_tasks_with_rows():
     assert many == pytest.approx(few)
 
 
-def test_a_zoom_that_is_not_sure_is_asked_again_and_then_in_wider_bins():
+def test_a_zoom_that_is_not_sure_is_asked_again_in_wider_bins():
     first, again, *_, last = (query.public for query in zooms(100))
     assert again == first
     assert last["half"] == first["half"] and last["width"] > 2.0 * first["width"]

@@ -163,7 +163,7 @@ def test_unknown_levels_bring_probabilities_nearer():
     assert (logit(p) / score < 0.985).all()
 
 
-def test_tasks_that_are_alike_have_the_released_share_wherever_they_are():
+def test_tasks_that_are_alike_have_the_released_share_anywhere():
     """Under wide votes, of few rows, far from the centre of columns, and of a rare class."""
     rng, m, n = np.random.default_rng(0), 300, 6
     centre, level = np.append(-3.0, np.zeros(D)), 1.0 / (1.0 + math.exp(3.0))
@@ -226,7 +226,7 @@ def test_shares_of_classes_are_those_that_were_measured():
     np.testing.assert_allclose(shares_of_classes(known)[0], np.full(3, 1 / 3), atol=0.01)
 
 
-def test_a_low_cut_is_no_bias_where_a_task_has_one_row_of_a_rare_class():
+def test_a_low_cut_is_no_bias_of_one_row_of_a_rare_class():
     """Whatever numbers of rows tasks have: plain parts of one of two rows would be cut."""
     rng, m, p = np.random.default_rng(0), 4000, 0.005
     n = rng.integers(1, 60, m)

@@ -385,7 +385,7 @@ def test_contributions_have_the_weights_of_their_tasks():
 
 
 @pytest.mark.parametrize("what, power", [("means", 1), ("squares", 2)])
-def test_moments_of_columns_without_a_budget_are_about_the_centre(what, power):
+def test_moments_without_a_budget_are_about_the_centre(what, power):
     rng = np.random.default_rng(0)
     X, weights, centre = rng.normal(3.0, 2.0, size=(9, 3)), rng.random(9), rng.normal(size=3)
     table = TaskTable(X=X, y=np.zeros(9), offsets=np.array([0, 2, 6, 9]), tasks=np.arange(3))

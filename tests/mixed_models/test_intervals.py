@@ -46,7 +46,7 @@ def test_they_are_those_of_lme4(data, formula, expected):
     assert_allclose(fit.deviation_intervals(restricted=False), expected, rtol=3e-5)
 
 
-def test_restricted_ones_end_where_the_deviance_is_a_quantile_higher():
+def test_restricted_ones_end_where_deviance_is_a_quantile_higher():
     """Written out with the covariance of all rows."""
     data = rail()
     y, same = data["travel"].to_numpy(), np.equal.outer(*2 * (data["Rail"].to_numpy(),))

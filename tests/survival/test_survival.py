@@ -132,7 +132,7 @@ def test_passes_are_those_over_rows_written_out():
 
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_large_budget_finds_the_hazards_of_none_where_events_are_few(seed):
+def test_a_large_budget_finds_hazards_where_events_are_few(seed):
     X, y, task = generated(seed, m=600, n=2)
     y["event"] &= np.random.default_rng(seed).uniform(size=len(y)) < 0.5
     X = X * [10.0, 1.0] + [50.0, 0.0]
@@ -143,7 +143,7 @@ def test_a_large_budget_finds_the_hazards_of_none_where_events_are_few(seed):
     assert_allclose(model.coef_, exact.coef_, rtol=0.12)
 
 
-def test_tasks_without_a_common_level_share_the_slopes_that_the_report_names():
+def test_tasks_without_a_common_level_share_the_named_slopes():
     """For 60 tasks at epsilon 1 no level is looked for."""
     X, y, task = generated(n=3)
     model = SurvivalMTL([0.5, 1.0], epsilon=1.0, tasks=range(60)).fit(X, y, task=task)
