@@ -28,7 +28,7 @@ from skpmtl import (
 )
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.exchange.files import estimators
-from skpmtl.exchange.wire import LARGEST, check_arrays, check_billboard, pack, unpack
+from skpmtl.exchange.wire import LARGEST, _check_field, check_arrays, check_billboard, pack, unpack
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
@@ -212,6 +212,16 @@ def test_values_that_do_not_go_into_a_message():
     value = {"a": (1, [np.int64(2), math.inf, -math.inf]), 3: None, "b": np.float32(0.5)}
     assert unpack(*pack(value)) == {"a": (1, [2, math.inf, -math.inf]), 3: None, "b": 0.5}
     assert math.isnan(unpack(*pack(math.nan)))
+
+
+@pytest.mark.parametrize("hint", [int, float, int | None, float | None])
+def test_fields_of_numbers_hold_numbers(hint):
+    """Whether or not their class says more about them."""
+    Thing = type("Thing", (), {})
+    for value in ("3", b"3", [3], True, np.ones(1), {}):
+        with pytest.raises(ValueError, match="size of Thing cannot be"):
+            _check_field(Thing, "size", value, hint)
+    _check_field(Thing, "size", 3, hint)
 
 
 def test_who_has_no_billboard(tmp_path):

@@ -76,6 +76,12 @@ def test_gdp_numbers_and_limits():
     assert gdp_mu([[1.0], [2.0]], [1e-5, 1e-6, 1e-7]).shape == (2, 3)
 
 
+@pytest.mark.parametrize("bad", [([1.0, -1.0], 1.0), (1.0, [1.0, math.inf]), (1.0, math.nan)])
+def test_one_of_several_numbers_that_is_none_is_refused(bad):
+    with pytest.raises(ValueError, match="mu=|epsilon="):
+        gdp_delta(*bad)
+
+
 @pytest.mark.parametrize("mu", [0.3, 0.95])
 def test_far_tails_are_differences_of_logarithms(mu):
     for x in (30.0, 48.0, 51.0, 60.0, 300.0):  # past 50 a series takes over

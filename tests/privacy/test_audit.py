@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from scipy.stats import beta, chi2
+from scipy.stats import beta, chi2, norm
 
 from skpmtl.privacy import (
     SymmetricGaussian,
@@ -15,7 +15,7 @@ from skpmtl.privacy import (
     gdp_epsilon,
     gdp_mu,
 )
-from skpmtl.privacy.audit import _events, _log_odds
+from skpmtl.privacy.audit import _events, _log_odds, _noise_ratio
 from skpmtl.reproduction.mp_mtl import PublishedWishart, SymmetrizedWishart
 
 
@@ -173,3 +173,19 @@ def test_the_level_of_the_test_of_noise():
         # Deviations of n draws from their own mean, over n - 1.
         assert found.noise_ratio == pytest.approx(level * np.sqrt(n / (n - 1)))
         assert found.confidence == 0.9 and found.epsilon_lower == 0.0
+
+
+def test_the_level_of_the_test_of_other_noise():
+    """Its mean square is below 1 by more than its error, and its std by a tenth of it; of symmetric
+    matrices entries off the diagonal have half of the variance, and count once."""
+    n, d = 20, 3
+    entries = d * (d + 1) // 2
+    least = np.sqrt(1 - norm.isf(0.05) * np.sqrt(5 * entries) / (entries * np.sqrt(2 * n)))
+    assert least < 0.9
+    for factor, caught in ((0.995, True), (1.005, False)):
+        level = factor * least * np.sqrt((n - 1) / n)
+        one = level * (np.eye(d) + (1 - np.eye(d)) * np.sqrt(0.5))
+        draws = np.array([one, -one] * (n // 2))
+        entry = {"norm": "frobenius", "epsilon": 1.0}
+        ratio, too_little = _noise_ratio([draws, draws], entry, 0.05)
+        assert ratio == pytest.approx(factor * least) and too_little == caught

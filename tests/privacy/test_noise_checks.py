@@ -197,6 +197,14 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
 
 
+def test_the_law_of_a_wishart_matrix_of_one_row_is_laplace():
+    """The difference of two exponentials, of scale 2 each."""
+    x = np.array([-90.0, -8.0, -0.3, -1e-3, 0.02, 1.0, 20.0, 200.0])
+    wishart = noise_checks._wishart(x[:, None, None], {})[:, 0]
+    laplace = np.sign(x) * norm.isf(0.5 * np.exp(-np.abs(x) / 2.0))
+    np.testing.assert_allclose(wishart, laplace, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("std", [np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0)])
 def test_noise_around_a_power_of_two_is_on_its_grid(std):
     """Below it the step is half of that above."""

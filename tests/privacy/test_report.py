@@ -94,6 +94,21 @@ def test_paragraph_states_everything(adjacency):
     assert "NO differential privacy" not in text
 
 
+def test_printed_lines_are_short_and_lose_nothing():
+    report = gaussian(mechanism="a-name-with-many-hyphens " * 9)
+    lines = str(report).splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 88
+    assert str(report) == report.text() == report.text(88)
+    for width in (12, 88):  # neither long words nor those with hyphens are broken
+        assert report.text(width).split() == report.text(None).split()
+
+
+def test_equal_numbers_are_printed_once():
+    numbers = {"a": 1 / 3, "b": (2.5,), "c": (2.5, 2.5), "d": (2.5, 1e-7), "e": tuple(range(11))}
+    text = gaussian(public_inputs=numbers).text(None)
+    assert "a = 0.333333, b = 2.5, c = 2.5 (each of 2), d = 2.5, 1e-07, e = 0 to 10 (11 in" in text
+
+
 def test_a_guess_is_as_good_as_the_accuracy_of_the_best_test():
     for mu in (0.01, 0.268, 1.0, 4.0):  # the error of the likelihood ratio of N(0, 1), N(mu, 1)
         best = norm.cdf(mu / 2.0)
