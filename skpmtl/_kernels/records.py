@@ -86,8 +86,8 @@ traced(_octaves)
 def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, out):
     """out[a] = sum over the records of task pick[a] of weights[p] clip(z_p, 1).
 
-    z_p = (log |x_p| - before) unit, and 0 where x_p is; a record that is not finite counts as
-    zero. Rows are as those of `scaled_rows`.
+    z_p = (log |x_p| - before) unit, and 0 where x_p is. Whatever a record holds, it adds weights[p]
+    at most. Rows are as those of `scaled_rows`.
 
     Parameters
     ----------

@@ -450,8 +450,8 @@ def likelihood(dec, theta, ratio, some):
     """What the likelihood of all tasks of the mask `some` takes of their rows, for one theta.
 
     With V of the module, F = (1, X, y) and the `ratio` of tau^2 and sigma^2: the log determinant of
-    V and of variances of mean rows over sigma^2, the number of rows, and the lower half of
-    F' V^-1 F with y last.
+    V over sigma^2 less the sum of the logarithms of the tasks' numbers of rows, a constant; the
+    number of rows; and the lower half of F' V^-1 F with y last.
     """
     some = some & (dec.rows.n > 0)
     starts, rows = dec.rows.starts, np.repeat(some, np.diff(dec.rows.starts))
