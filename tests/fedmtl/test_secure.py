@@ -219,6 +219,16 @@ def test_servers_of_different_jobs_do_not_begin():
     assert "different jobs" in error
 
 
+def test_servers_with_different_splits_do_not_begin():
+    """Each of them has one split of the client alone."""
+    job = small_job()
+    uploads = [upload_of(job, i)[1] for i in range(2)]
+    for own, other in zip(uploads[1], upload_of(job, 1)[1], strict=True):
+        own[1] = other[1]
+    (error,) = {error for error, _, _ in serve(job, uploads)}
+    assert "client 1 are of different splits" in error
+
+
 def test_a_wrong_answer_is_refused_by_the_client():
     job = small_job()
     uploads = [upload_of(job, i) for i in range(2)]
