@@ -49,6 +49,7 @@ FILES_nvflare = tests/federated/test_nvflare.py
 FILES_ray = tests/shards
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
   tests/fedmtl/test_network.py tests/reproduction tests/test_inspection.py \
+  tests/benchmarks/test_papers.py \
   -k "networks or torch or reproduction or convergence"
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \

@@ -6,9 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.papers import mp_mtl, pmtl
+from benchmarks.papers import fedmtl, meta, mp_mtl, pmtl
 
 PAGES = Path(__file__).parents[2] / "doc" / "papers"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("paper", [fedmtl, meta, mp_mtl, pmtl], ids=lambda paper: paper.__name__)
+def test_small_tables_with_torch_are_made(paper, tmp_path):
+    pytest.importorskip("torch")
+    found = paper.main(["--quick", "--output", str(tmp_path)])
+    assert found and all(found.values())
 
 
 def test_small_tables_of_private_rounds(tmp_path):
