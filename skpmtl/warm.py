@@ -43,9 +43,11 @@ def estimators():
             continue
         known = inspect.signature(cls).parameters
         settings = {name: value for name, value in _SETTINGS.items() if name in known}
-        yield cls(**settings)
-        if "epsilon" in known:
+        if "epsilon" in known:  # as much as all queries need
+            yield cls(epsilon=10.0, **settings)
             yield cls(epsilon=None, **settings)
+        else:
+            yield cls(**settings)
         if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
             yield cls(alpha=0.1, epsilon=None, **settings)
 
