@@ -309,11 +309,23 @@ def write_file(path, data, mode=None):
 def append_line(path, line):
     """Add a line of text, safe on disk when this returns, over half a one of a killed process."""
     with open(path, "a+b", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
+        file.truncate(_end_of_lines(file))
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _end_of_lines(file):
+    """Bytes up to the end of the last whole line of a file; reads little of a long one."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(end - 4096, 0)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def lock_file(path, wait):
