@@ -29,7 +29,7 @@ ESTIMATORS = {"trace": MPMTLLowRank, "l21": MPMTLGroupSparse}
 
 
 def settings(problem):
-    """What our estimators and `mtl_path` are told of a formula."""
+    """Parameters of our estimators and of `mtl_path` for the formula of a problem."""
     weight = "equal" if problem.formula == "mean" else "samples"
     return {"fit_intercept": problem.fit_intercept, "task_weight": weight}
 

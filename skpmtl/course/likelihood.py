@@ -22,7 +22,8 @@ own, and spreads of slopes have their prior (`find_joint`): few tasks with many 
 otherwise. Rows are then those that votes have decomposed, so that an evaluation is two products.
 
 What is found becomes the model: grids of scales are moved until one of their cells is the estimate,
-and effects are posterior means given all scales. Cells beside it have the weight of its doubt.
+and effects are posterior means given all scales. Neighbouring cells have weights that follow from
+its standard error.
 """
 
 import math
@@ -44,8 +45,8 @@ _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; of a first look at effects, and of spreads and
 # the centre together.
 _TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
-_FLAT = 0.1  # curvature of the deviance, at least
-# Doubt of the logarithm of a spread, from which on all that is known is that the spread is small.
+# Standard error of the logarithm of a spread above which only an upper end of it is known. Without
+# it, squared errors of 24 tables whose levels are all alike were 1.05 to 1.13 times as large.
 _SMALL = 1.0
 _START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
@@ -392,7 +393,7 @@ def _doubts(deviance, spreads, sigma):
     values, vectors = np.linalg.eigh(curvature)
     to = np.eye(4)  # from spreads over sigma, and sigma
     to[:2, 3] = 1.0
-    half = to @ vectors * np.sqrt(2.0 / np.maximum(values, _FLAT))
+    half = to @ vectors * np.sqrt(2.0 / np.maximum(values, profiles.FLAT))
     tau, kappa, _, sigma = np.sqrt(np.sum(half**2, axis=1))
     return {"tau": tau, "kappa": kappa, "sigma": sigma}
 

@@ -18,7 +18,7 @@ _TOL = 1e-3  # of the deviance: zeta at 2 then moves by less than a thousandth
 _APART = 0.8  # between zeta of two points, about
 _FIRST, _STEP, _POINTS = 0.01, 1.5, 20  # steps of log s, the longest; and their number on a side
 _FAR = 1e6
-_FLAT = 0.1  # curvature of the deviance by log s, at least
+FLAT = 0.1  # curvature of the deviance by log s, at least
 
 
 def profiles(deviance, spreads, sigma):
@@ -34,7 +34,7 @@ def profiles(deviance, spreads, sigma):
         if k < n:
             given[n, k] = -1.0
         values, vectors = np.linalg.eigh(given.T @ curved @ given)
-        inverse = (vectors / np.maximum(values, _FLAT)) @ vectors.T
+        inverse = (vectors / np.maximum(values, FLAT)) @ vectors.T
         estimate = sigma * np.append(spreads, 1.0)[k]
         points = [(estimate, 0.0)]
         for side in (-1.0, 1.0)[not estimate :]:

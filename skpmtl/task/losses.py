@@ -148,9 +148,9 @@ def posterior(
         Without the weights of the prior; 0 for a task without rows.
     level : ndarray (m, C)
         Posterior means of l - c, under the prior over cells; 0 where they are not asked for. With
-        second moments, of classes with a `size`, cells count by their weights times
-        (1 + pi v / 8)^-1/2, with v as in `typical`: scores are then those of which probabilities,
-        averaged in every cell, have the mean score.
+        second moments, of classes with a `size`, the weight of a cell is multiplied by its factor
+        f = (1 + pi v / 8)^-1/2, with v as in `typical`: the mean level times the mean of f is then
+        the mean over cells of levels times f.
     slopes : ndarray (m, C, d)
         The same of w - a.
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)

@@ -376,7 +376,7 @@ def test_what_a_record_says_of_columns_is_its_octaves():
 
 
 def test_contributions_have_the_weights_of_their_tasks():
-    """Of tasks with more rows there is less noise; whoever adds up gives these more weight."""
+    """Contributions of tasks with more rows have less noise, and larger weights in the sum."""
     X, y, task = problem("real", rows=(2, 60))
     est = DPMetaInit(epsilon=1.0, tasks=range(6), random_state=0)
     sites = Sites(est, (X, y, task), [[0, 1, 2], [3, 4, 5]], "contributions")
