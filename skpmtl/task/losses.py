@@ -573,7 +573,7 @@ def _add(s, c, kappa, slopes):
         level += p * (d - _about(s, c, t2, slopes))
         shared += p / apart
         bend = (s.off[c] + s.off_by_level[c] * t2 / apart) / apart
-        score += kappa * p * (d / t2 + bend)
+        score += kappa * p * (d / larger(t2, 1e-300) + bend)  # both are 0 where levels are held
         spread += p * t2 / apart
         square += p * (d * d + t2 / apart)
     of_level = chosen(s.asked == _INFORMATION, score, chosen(s.asked == _KEPT, level, one))

@@ -60,6 +60,19 @@ def test_shares_are_those_without_the_scores_that_are_given(which):
         np.testing.assert_allclose(found, wanted, atol=0.05)
 
 
+@pytest.mark.parametrize("which", LOSSES)
+def test_slopes_are_found_without_an_intercept(which):
+    """Nearly as well as with one, where levels are less than what slopes explain."""
+    (X, y, task), scores = table(which, m=100), []
+    half = np.arange(len(y)) % 2 == 0
+    for fit_intercept in (True, False):
+        est = estimator(which, None, m=100, fit_intercept=fit_intercept)
+        est.fit(X[half], y[half], task=task[half])
+        scores.append(est.score(X[~half], y[~half], task=task[~half]))
+    assert not est.intercept_.any()
+    assert scores[1] > 0.8 * scores[0] > 0.3
+
+
 def test_information_of_a_row_is_the_variance_of_its_class():
     est, (X, y, task) = estimator("two", 3.0), table("two")
     models = ScoreModels(est._encoded(read_training(est, X, y, task)[0], np.arange(2))[0])
