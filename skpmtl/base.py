@@ -538,7 +538,8 @@ class BaseMTL(
             if not all_finite(*(a for a in arrays if a.dtype.kind == "f")):
                 raise ValueError(_NOT_FINITE)
             return {**fitted, **self._posterior_of(table, fitted["billboard_"])}
-        fitted = self._fit_table(bound_values(table))
+        table = bound_values(table)
+        fitted = self._fit_table(table)
         if "coef_" in fitted:
             mean = fitted.get("mean_coef_"), fitted.get("mean_intercept_")
             models = finite_models(fitted["coef_"], fitted["intercept_"], mean)

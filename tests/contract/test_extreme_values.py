@@ -158,15 +158,16 @@ def test_private_fits_have_finite_models_and_no_warnings(name, features, classif
 
 
 @pytest.mark.parametrize("place", ["row", "targets"])
-def test_rows_beyond_the_bound_move_releases_no_more_than_stated(place):
-    """Of standard errors: products of such rows overflow where nothing bounds them."""
+@pytest.mark.parametrize("options", [{"standard_errors": True}, {"uncertainty": True}])
+def test_rows_beyond_the_bound_move_releases_no_more_than_stated(options, place):
+    """Products of such rows overflow where nothing bounds them."""
     X, y, task = rows_of_tasks()
     far, mine = (X.copy(), y.copy(), task), np.flatnonzero(task == BAD)
     if place == "row":
         far[0][mine[2]] = 1e308
     else:
         far[1][mine] = 1e308
-    est = make("any", False, 1e3, adjacency="zero-out", standard_errors=True)
+    est = make("any", False, 1e3, adjacency="zero-out", **options)
     failures, _, (observed, stated), _ = replay(est, (X, y, task), far, 0)
     assert not failures and 0.0 < observed <= stated * (1.0 + 1e-12)
     assert_finite(est.fit(*far), D)
