@@ -44,6 +44,14 @@ def test_exposures_may_have_any_unit():
     assert_allclose(shift, np.log(2.0**17), atol=1e-9)
 
 
+def test_counts_that_are_all_alike_have_a_score():
+    """As real targets have that do not vary: no deviance can be explained."""
+    X, y, task, _ = counts()
+    est = PrivateMTL(loss="poisson", epsilon=None).fit(X, y, task=task)
+    assert est.score(X, np.full_like(y, 3.0), task=task) == 0.0
+    assert est.score(X, np.zeros_like(y), task=task) == 0.0
+
+
 # ------------------------------------------------------------------------ penalties
 CENTRED = np.eye(4) - 0.25
 
