@@ -259,7 +259,7 @@ class TargetTasks(TasksInUnits):
         mean = self._sums(u * y) / total
         square = self._sums(u * (y - fit_intercept * mean[self.codes]) ** 2)
         std = np.sqrt(square / np.maximum(total - fit_intercept, 1.0))
-        unit = np.where(std > math.sqrt(_TINY) * np.abs(mean), std, np.abs(mean))
+        unit = np.where(std > TINY * np.abs(mean), std, np.abs(mean))
         self.good &= np.isfinite(unit)
         self.unit = np.where(self.good & (unit > 0), unit, 1.0)
         y[~self.good[self.codes]] = 0.0

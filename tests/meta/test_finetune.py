@@ -170,6 +170,17 @@ def test_a_task_far_from_the_initialisation_leaves_it(kind):
     assert np.linalg.norm(W - none) < 0.2 * np.linalg.norm(init) * np.sqrt(12)
 
 
+@pytest.mark.parametrize("level", [1e5, 1e7])
+def test_the_unit_of_targets_is_how_they_vary_about_a_far_level(level):
+    """By less than 1e-6 of it, where the level itself had been the unit, and was shrunk."""
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(30), 3)
+    y = level + 2e-7 * level * rng.normal(size=len(task))
+    table = table_of("real", rng.normal(size=(len(task), 2)), y, task)
+    (W, *_) = fine_tuned(RoundRows(table, True), [KnownModel(np.zeros((1, 3)), 1.0, 0.0)])
+    assert_allclose(W[:, 0, 2], level, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [6, 12])
 def test_a_model_knows_nothing_of_other_tasks(kind, d):
