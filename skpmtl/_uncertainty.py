@@ -8,6 +8,7 @@ import warnings
 from numbers import Real
 
 import numpy as np
+from scipy import sparse
 from scipy.stats import t as student_t
 
 from ._runtime.constraints import InvalidParameterError
@@ -119,10 +120,14 @@ class Intervals:
         """Distances within which targets of tasks without rows are, (n_samples,), (n_tasks,) or
         (n_samples, n_tasks)."""
         given = [self.tasks_] if rows.unseen is None else [self.tasks_, rows.unseen[::-1]]
-        residuals = self.billboard_.residuals
-        doubts = np.concatenate([residuals.level_doubt(tasks) for tasks in given])
-        doubts = doubts[self._wide_columns() if rows.codes is None else rows.codes]
-        return residuals.quantiles(coverage, doubts + self._doubt_of_rows(rows))
+        board, X = self.billboard_, rows.features()
+        more = board.residuals.of_slopes(X.toarray() if sparse.issparse(X) else X)
+        tasks = rows.codes
+        if tasks is None:
+            more, tasks = more[:, None], self._wide_columns()
+        doubts = np.concatenate([board.level_doubt(some) for some in given])
+        more = more + doubts[tasks] + self._doubt_of_rows(rows)
+        return board.residuals.quantiles(coverage, more)
 
     def _predictive(self, X, task):
         """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are
@@ -150,7 +155,8 @@ class Intervals:
             idle = np.isin(self.tasks_, getattr(self, "_idle_", ()))
             codes = self._wide_columns() if rows.codes is None else np.maximum(rows.codes, -1)
             unseen = np.broadcast_to(np.append(idle, True)[codes], std.shape)
-            std = np.where(unseen, self._reach_without_rows(rows, _ONE_STD), std)
+            if unseen.any():
+                std = np.where(unseen, self._reach_without_rows(rows, _ONE_STD), std)
         unknown &= ~unseen
         if unknown.any():
             warnings.warn(

@@ -3,16 +3,17 @@
 For the task alone, and free of charge, as its model is: a covariance discloses its second moments.
 """
 
-import math
-
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from ..task import priors
 from ..task.mixture import Posterior, noise_of
 from ..task.nested import averages, covariances, log_evidence
 from ..task.posterior import log_sum
+from . import spreads
+
+_STEPS, _OCTAVES = 8, 40.0  # of an octave, at which quantiles are found, and the most of these
 
 
 def posterior(tasks, model):
@@ -67,40 +68,52 @@ def _of_models(tasks, covariance):
 class Distances:
     """Distances of targets from the mean model, of tasks without rows.
 
-    Normal given the spread of levels, which is mixed over its released prior. The noise of a row,
-    effects of a factor below tasks, and slopes, at a row whose columns are one scale from the
-    centre, add the geometric mean of theirs: a noisy vote is wide on the logarithm, so that its
-    mean square would be that of its upper end. What stays flat in a prior, for tasks unlike the
-    others, is left out. Levels of the model are pooled.
+    Normal given the spreads of levels and of rows, which are mixed over their released priors; what
+    stays flat in these, for tasks unlike the others, is left out. Slopes, and without a budget what
+    tasks have in common, add a variance that grows with the distance of a row from the origin.
     """
 
     def __init__(self, model):
-        variance, self.level_doubt, law = 0.0, model.level_doubt, model.law
-        for part in model.components():
-            s = part.scales
-            kappa = priors.middle(s.log_kappa, law.log_kappa, s.kappa)
-            sigma = priors.middle(s.log_sigma, law.log_sigma, s.sigma)
-            kappa *= not model.slopes_are_equal
-            kappa *= 1.0 + np.sum((model.origin @ part.root) ** 2)
-            variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
-        self.weights = np.exp(priors.typical(model.log_tau, law.before_tau(model.tau)))
-        variance += 0.0 if model.centre_doubt is None else np.trace(model.centre_doubt)
-        self.stds = model.unit * np.sqrt(variance + model.tau**2)
+        self.model, law = model, model.law
+        of_rows = priors.typical(model.log_sigma, law.log_sigma)
+        of_levels = priors.typical(model.log_tau, law.before_tau(model.tau))
+        self.weights = np.exp(np.add.outer(of_rows, of_levels)).ravel()
+        of_rows = model.sigma**2 * (1.0 + model.middle_ratio)
+        self.variances = model.unit**2 * np.add.outer(of_rows, model.tau**2).ravel()
 
-    def quantile(self, coverage, doubt=0.0):
-        """Distance within which targets are with this probability.
+    def of_slopes(self, X):
+        """Variance that rows X (n, d) add. -> (n,)"""
+        model = self.model
+        Z = (model.near_rows(X)[0] - model.column_centre) / model.safe_scale
+        with np.errstate(all="ignore"):
+            found = _quadratic(Z - model.origin, spreads.of_slopes(model))
+            if model.centre_doubt is not None:
+                found += _quadratic(np.c_[np.ones(len(Z)), Z], model.centre_doubt)
+        return model.unit**2 * np.nan_to_num(found, nan=np.inf, posinf=np.inf)
 
-        `doubt` is a further variance, of the levels of these tasks.
+    def quantiles(self, coverage, more):
+        """Distances within which targets are with this probability, in the shape of `more`, the
+        variance that is added to all.
+
+        Their squares are nearly linear in it, and found at some values alone.
         """
-        stds = np.sqrt(self.stds**2 + doubt)
+        middle = np.exp(self.weights @ np.log(self.variances))
+        octaves = np.minimum(np.log2(1.0 + np.max(more) / middle), _OCTAVES)
+        at = middle * (2.0 ** (np.arange(_STEPS * octaves + 1.0) / _STEPS) - 1.0)
+        of_one = ndtri(0.5 + 0.5 * coverage) ** 2
+        rest = [_quantile(coverage, self.variances + v, self.weights) ** 2 - of_one * v for v in at]
+        return np.sqrt(of_one * more + np.interp(more, at, rest))
 
-        def excess(distance):
-            return self.weights @ (2.0 * ndtr(distance / stds) - 1.0) - coverage
 
-        return float(brentq(excess, 0.0, 40.0 * stds.max()))
+def _quantile(coverage, variances, weights):
+    """Of the absolute value of a mixture of normal numbers."""
+    stds = np.sqrt(variances)
 
-    def quantiles(self, coverage, doubts):
-        """The same for every one of these further variances, in their shape."""
-        distinct, which = np.unique(doubts, return_inverse=True)
-        found = np.array([self.quantile(coverage, doubt) for doubt in distinct])
-        return found[which.ravel()].reshape(np.shape(doubts))
+    def excess(distance):
+        return weights @ (2.0 * ndtr(distance / stds) - 1.0) - coverage
+
+    return float(brentq(excess, 0.0, 40.0 * stds.max()))
+
+
+def _quadratic(Z, square):
+    return np.sum((Z @ square) * Z, axis=1)

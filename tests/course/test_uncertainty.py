@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import invgamma
+from scipy.stats import invgamma, norm
 
 from skpmtl import PrivateMTL
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.uncertainty import noise_of, posterior
 from skpmtl.tables.forms import read_training
@@ -129,3 +130,56 @@ def test_intervals_of_new_tasks_know_the_noise_of_rows():
     est.fit(X[old], y[old], task=task[old])
     low, high = est.predict_interval(X[~old], task=task[~old]).T
     assert 0.86 < np.mean((low <= y[~old]) & (y[~old] <= high)) < 0.96
+
+
+def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
+    """Targets given all scales, written out; between those at which quantiles are found, too."""
+    rng, d, unit = np.random.default_rng(0), 3, 2.0
+    X, root = rng.normal(size=(50, d)) * [1.0, 3.0, 0.1], rng.normal(size=(d, d))
+    root = root @ root.T
+    doubt = 0.1 * (np.eye(d + 1) + 0.3)
+    public = {"middle": 5.0, "width": 4.0, "unit": unit, "scale_variance": np.zeros(2)}
+    board = HierarchicalBillboard(
+        *(30, 30.0, np.array([0.3, 1.0, -1.0, 0.5])),
+        **public,
+        root=root / np.sqrt(np.sum(root**2)),
+        origin=np.array([0.2, -0.5, 0.0]),
+        column_scale=np.array([1.0, 2.0, 0.1]),
+        column_centre=np.array([0.5, 0.0, 0.0]),
+        log_components=np.array([NEVER, NEVER, 0.0]),
+        centre_doubt=doubt,
+    )
+    board.log_kappa, board.log_sigma, board.log_tau = (
+        np.log(np.isin(np.arange(len(grid)), cells) / len(cells) + 1e-300)
+        for grid, cells in ((board.kappa, [8]), (board.sigma, [6, 9]), (board.tau, [5, 7]))
+    )
+    Z = (X - board.column_centre) / board.column_scale
+    at_origin, with_level = Z - board.origin, np.c_[np.ones(50), Z]
+    of_row = board.kappa[8] * np.sum((at_origin @ board.root) ** 2, axis=1)
+    of_row += np.einsum("ni,ij,nj->n", with_level, doubt, with_level)
+    found = board.residuals.quantiles(0.9, board.residuals.of_slopes(X))
+    held = [
+        2.0 * norm.cdf(found / (unit * np.sqrt(of_row + s**2 + t**2))) - 1.0
+        for s in board.sigma[[6, 9]]
+        for t in board.tau[[5, 7]]
+    ]
+    weights = np.exp(np.add.outer(board.log_sigma[[6, 9]], board.log_tau[[5, 7]])).ravel()
+    assert_allclose(weights @ held, 0.9, atol=0.005)
+
+
+def test_intervals_of_new_tasks_far_from_the_others_are_wider():
+    """Slopes differ, so that they say more of a target the farther its columns are."""
+    rng, m, n = np.random.default_rng(1), 300, 8
+    task, place = np.repeat(np.arange(m), n), np.repeat(np.arange(m) % 2, n)
+    X = rng.normal(size=(m * n, 2)) + np.where((task >= 200) & (place == 1), 3.0, 0.0)[:, None]
+    W = [0.5, -0.5] + 0.7 * rng.normal(size=(m, 2))
+    y = (0.5 * rng.normal(size=m))[task] + np.sum(X * W[task], axis=1) + rng.normal(size=m * n)
+    est = PrivateMTL(epsilon=None, unseen_task="mean")
+    est.fit(X[task < 200], y[task < 200], task=task[task < 200])
+    widths = []
+    for where in (0, 1):
+        some = (task >= 200) & (place == where)
+        low, high = est.predict_interval(X[some], task=task[some]).T
+        assert 0.86 < np.mean((low <= y[some]) & (y[some] <= high)) < 0.96
+        widths.append(np.mean(high - low))
+    assert widths[1] > 1.5 * widths[0]
