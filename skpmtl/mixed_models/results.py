@@ -77,7 +77,8 @@ def mixed(
         Of the target: a number; two classes; or a count, for which the offset is the logarithm of
         an exposure.
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit, for all rows of a task. None: no privacy; the fit is then
+        Privacy budget of the whole fit, for all rows of a task, which needs a fixed effect besides
+        the intercept. None: no privacy; the fit is then
         maximum likelihood as in lme4, restricted with ``family="gaussian"`` and with Laplace's
         approximation for classes and counts.
     delta : float or None, default=None
@@ -565,6 +566,11 @@ class _Estimated:
             raise ValueError("Some rows have no level of a grouping: drop them.")
         self.factors_of_rows = [*rows_of_factors(settings["factors"] or None)]
         self.kept = [j for j, name in enumerate(design.names) if name != "Intercept"]
+        if not self.kept:
+            raise ValueError(
+                "The formula has an intercept alone, and fits with a budget need the slope of a "
+                "column: add a fixed effect, or pass epsilon=None."
+            )
         has_intercept = len(self.kept) < len(design.names)
         self.names = [design.names[j] for j in self.kept] + ["Intercept"] * has_intercept
         self.random_names, self.family = list(self.names), family

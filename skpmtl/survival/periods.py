@@ -7,7 +7,7 @@ from scipy import sparse
 
 __all__ = ["Periods", "read_cuts", "read_survival", "time_spent"]
 
-_MOST = 50_000_000  # exposures that are not zero, which are held in memory
+_MOST = 50_000_000  # exposures of event times that are not zero, which are held in memory
 
 
 def read_survival(y):
@@ -95,7 +95,7 @@ class Periods:
         # At risk at an event time: entry < end <= time. In an interval: from its begin on.
         stop = last if self.is_cox else last + 1
         counts = np.maximum(stop - first, 0)
-        if counts.sum() > _MOST:
+        if self.is_cox and counts.sum() > _MOST:  # with a budget no number of rows may be told
             raise ValueError(
                 f"{counts.sum():,} pairs of rows and intervals are too many: pass cuts=, some "
                 "times between which the hazard is constant."

@@ -380,6 +380,13 @@ def test_no_random_effects_are_clustered_least_squares():
         exact("Reaction ~ 1 + (0 | Subject) + (1 | Days)", data)
 
 
+@pytest.mark.parametrize("formula", ["y ~ 1 + (1 | g)", "y ~ 1 + offset(x) + (x | g)"])
+def test_a_formula_without_slopes_is_refused_under_a_budget(formula):
+    """In words of its own: those of scikit-learn tell how many rows there are."""
+    with pytest.raises(ValueError, match="add a fixed effect, or pass epsilon=None"):
+        skpmtl.mixed(formula, table(), public=PUBLIC)
+
+
 def test_a_second_grouping_is_refused_under_a_budget():
     formula = "y ~ x + (1 | g) + (1 | sex)"
     with pytest.raises(ValueError, match=r"public=\{'sex': levels\}.*factors=\{'sex': 'above'\}"):

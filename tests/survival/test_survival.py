@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skpmtl import PrivacyLeakWarning
-from skpmtl.survival import SurvivalMTL
+from skpmtl.survival import SurvivalMTL, periods
 from skpmtl.survival.counts import PiecewiseHazards
 from skpmtl.survival.estimators import concordance
 from skpmtl.survival.frailty import fit_frailty
@@ -242,6 +242,15 @@ def test_what_cannot_be_fitted_says_why():
         SurvivalMTL(epsilon=None).fit(X, y)
     with pytest.warns(PrivacyLeakWarning, match="tasks="):
         SurvivalMTL([1.0]).fit(X, y, task=task)
+
+
+def test_no_number_of_rows_ends_a_fit_with_a_budget(monkeypatch):
+    monkeypatch.setattr(periods, "_MOST", 100)
+    X, y, task = generated()
+    model = SurvivalMTL([1.0], tasks=range(60)).fit(X, y, task=task)
+    assert np.isfinite(model.predict(X, task=task)).all()
+    with pytest.raises(ValueError, match="too many: pass cuts="):
+        SurvivalMTL(epsilon=None).fit(X, y, task=task)
 
 
 def test_few_tasks_keep_their_own_models_under_a_budget():
