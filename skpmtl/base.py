@@ -120,9 +120,8 @@ class TaskIndexed(Documented, BaseEstimator):
             Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
         sample_weight : array-like of shape (n_samples,), or mapping, default=None
             Weight of every row of X, at least 0 (the row is dropped); ``{task: w_t}`` with a
-            mapping X. None: equal weights. A private fit divides the weights of a task by the
-            largest one if that is above 1; a fit that protects single records refuses weights above
-            1.
+            mapping X. None: equal weights. Weights above 1 count how often a row was seen, and
+            those of counts are exposures; where single records are protected they are refused.
 
         Returns
         -------

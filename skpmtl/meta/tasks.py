@@ -107,8 +107,11 @@ class MetaTaskSide(TaskSide):
         return np.concatenate(parts)
 
     def _mean_columns(self, block, public, asked, source):
+        # Without a budget rows count as often as they were seen.
+        weights = self.table.counts if self.plan.mode is None else self.weights
+
         def exact():
-            return sums_of_records(self.table, self.weights, block, asked.what, public)
+            return sums_of_records(self.table, weights, block, asked.what, public)
 
         if self.plan.mode is None:
             return exact()

@@ -93,7 +93,7 @@ def mixed(
     weights : str or array-like of shape (n_rows,), default=None
         Weights of rows, or the column that has them. Without a budget, as in lme4, the residual
         variance of a row is sigma^2 over its weight, and the weight of a class or count is its
-        number of rows; with one, those of a task are divided by the largest one if that is above 1.
+        number of rows; with one, they count how often a row was seen.
     factors : mapping of str to str, default=None
         Where the further groupings of the formula stand, as `factors` of `PrivateMTL`:
         ``{"district": "above"}`` for ``(1 | school) + (1 | district)``. For a fit with a budget,

@@ -88,11 +88,13 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
         skpmtl.PrivateMTL(epsilon=None, uncertainty=True),
         skpmtl.PrivateMTL("groups", epsilon=None, loss="huber", levels="free"),
         skpmtl.PrivateMTL(epsilon=None, fit_intercept=False),
+        skpmtl.PrivateMTL(epsilon=1e3, tasks=TASKS, random_state=0),
         skpmtl.PrivateMTLClassifier(epsilon=None),
+        skpmtl.DPMetaInit(epsilon=None, random_state=0),
     ],
     ids=str,
 )
-def test_whole_weights_without_a_guarantee_count_rows(est):
+def test_whole_weights_count_rows(est):
     """Also where rules ask for the number of rows of a task, and of a task of a single row."""
     n_classes = 2 * est._classification
     X, y, task, times = tables(n_classes)
