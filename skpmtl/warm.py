@@ -94,6 +94,7 @@ def warm():
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
         for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
+        skpmtl.DPMetaInit(epsilon=None).fit(X[short], y[short], task=task[short])
         skpmtl.reproduction.LocalOnly(loss="huber").fit(X, y, task=task)
         for given in ({"alpha": 0.1, "epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.MPMTLLowRank(**given, loss="poisson").fit(X, np.exp(y), task=task)

@@ -46,14 +46,14 @@ def record_norms(Z, n, out):
 
 @njit
 def scaled_rows(X, rows, shared, first, last, scaling, intercept, Z):
-    """Z[i] = ((x - middle) / unit, 1) of the table rows from `first` on, below `last`.
+    """Z[i] = ((x - middle) factor, 1) of the table rows from `first` on, below `last`.
 
     Parameters
     ----------
     X : (n, d); rows : int64; shared : bool
         Table row p is X[rows[p]] when `shared`, else X[p], and `rows` is not read.
     scaling : (2, d), or (2, 0) for rows as they are
-        Middles and units.
+        Middles and factors.
     intercept : bool
         Without it, there is no 1.
     Z : (>= last - first, >= d + intercept)
@@ -64,7 +64,7 @@ def scaled_rows(X, rows, shared, first, last, scaling, intercept, Z):
         x, z = X[rows[p] if shared else p], Z[p - first]
         if scaling.shape[1] > 0:
             for j in range(d):
-                z[j] = (x[j] - scaling[0, j]) / scaling[1, j]
+                z[j] = (x[j] - scaling[0, j]) * scaling[1, j]
         else:
             for j in range(d):
                 z[j] = x[j]
@@ -185,6 +185,167 @@ def clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, w
                 g = g + factors[0, c] * load(Z, i0, j) + factors[1, c] * load(Z, i1, j)
                 g = g + factors[2, c] * load(Z, i2, j) + factors[3, c] * load(Z, i3, j)
                 store(G, c, j, g)
+
+
+@njit
+def row_scores(Z, n, W, out):
+    """out[c, i] = w_c' z_i of the first n rows, and of as many others as make a multiple of four.
+
+    Widths are multiples of eight.
+    """
+    for c in range(W.shape[0]):
+        for i in range(0, n, 4):
+            s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            for j in range(0, W.shape[1], 8):
+                w = load(W, c, j)
+                s0, s1 = s0 + w * load(Z, i, j), s1 + w * load(Z, i + 1, j)
+                s2, s3 = s2 + w * load(Z, i + 2, j), s3 + w * load(Z, i + 3, j)
+            out[c, i], out[c, i + 1] = total(s0), total(s1)
+            out[c, i + 2], out[c, i + 3] = total(s2), total(s3)
+
+
+@njit
+def add_products(K, r, s):
+    """s + r K for symmetric K (n, N), where s and r (C, N); N is a multiple of eight."""
+    for c in range(r.shape[0]):
+        for p in range(0, K.shape[1], 8):
+            moved = load(s, c, p)
+            for i in range(K.shape[0]):
+                moved = moved + r[c, i] * load(K, i, p)
+            store(s, c, p, moved)
+
+
+@njit
+def row_products(
+    X, rows, shared, offsets, weights, scaling, intercept, begin, n_powers, ends, K, largest
+):
+    """Products of the rows of every task, and its largest eigenvalue as power iteration finds it.
+
+    Parameters
+    ----------
+    X, rows, shared, offsets, scaling, intercept
+        As of `scaled_rows`.
+    weights : (n_rows,)
+    begin : (d,)
+        Where `n_powers` steps of power iteration begin.
+    ends : (n_tasks + 1,)
+    K : (ends[-1],)
+        K[ends[k] : ends[k + 1]] receives Z Z' of task k, each row up to a multiple of eight; zeros
+        for a row that is not finite, or whose square is not. Tasks without a place there are left
+        out.
+    largest : (n_tasks,)
+        Receives the eigenvalue of X' diag(weights) X, of scaled rows without the 1.
+    """
+    d, most = len(begin), 0
+    for k in range(len(largest)):
+        if ends[k + 1] > ends[k]:
+            most = max(most, offsets[k + 1] - offsets[k])
+    R, N = (d + intercept + 7) // 8 * 8, (most + 7) // 8 * 8
+    Z, norms, V = np.zeros((N, R)), np.empty(most), np.zeros((1, R))
+    z, r = np.empty((1, N)), np.empty((1, N))
+    for j in range(d):
+        V[0, j] = begin[j]
+    for k in range(len(largest)):
+        if ends[k + 1] == ends[k]:
+            continue
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        own = K[ends[k] : ends[k + 1]].reshape(n, (n + 7) // 8 * 8)
+        scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
+        record_norms(Z, n, norms)
+        for i in range(n):
+            row_scores(Z, n, Z[i : i + 1], z)
+            for p in range(own.shape[1]):
+                counts = p < n and norms[i] * norms[i] < np.inf and norms[p] * norms[p] < np.inf
+                own[i, p] = z[0, p] if counts else 0.0
+        row_scores(Z, n, V, z)
+        square = 0.0  # of the length of the vector whose products with the rows are z
+        for j in range(d):
+            square += begin[j] * begin[j]
+        for _ in range(n_powers):
+            size, top, of_ones = max(max(square, 0.0) ** 0.5, 1e-300), 0.0, 0.0
+            for i in range(n):
+                r[0, i] = weights[lo + i] * z[0, i] / size
+            for i in range(n):
+                top += r[0, i] * z[0, i]
+                of_ones += r[0, i]
+            largest[k] = top / size
+            z[0, :] = -of_ones if intercept else 0.0
+            add_products(own, r, z)
+            square = 0.0
+            for i in range(n):
+                square += z[0, i] * r[0, i]
+
+
+@njit
+def row_steps(
+    X,
+    rows,
+    shared,
+    offsets,
+    y,
+    scaling,
+    loss,
+    intercept,
+    pick,
+    start,
+    n_steps,
+    rate,
+    ends,
+    K,
+    update,
+    weights,
+):
+    """`inner_steps` on all rows, without bound and noise, of the tasks that have `row_products`.
+
+    A step w <- w - Z' r moves the scores Z w by K r, so that steps need no other features than the
+    first scores, and the sum of all r.
+    """
+    C, size = start.shape[1:]
+    most = 0
+    for k in pick:
+        if ends[k + 1] > ends[k]:
+            most = max(most, offsets[k + 1] - offsets[k])
+    R, N = (size + 7) // 8 * 8, (most + 7) // 8 * 8
+    Z, W, g = np.zeros((N, R)), np.zeros((C, R)), np.zeros((1, R))
+    s, r, moved, z = np.empty((C, N)), np.empty((C, N)), np.empty((C, N)), np.empty((1, C))
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        if ends[k + 1] == ends[k]:
+            continue
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        length, own = rate[k] / n, K[ends[k] : ends[k + 1]].reshape(n, (n + 7) // 8 * 8)
+        scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
+        phi = start[a if start.shape[0] > 1 else 0]
+        for c in range(C):
+            for j in range(size):
+                W[c, j] = phi[c, j]
+        row_scores(Z, n, W, s)
+        moved[:] = 0.0
+        for t in range(n_steps):
+            for i in range(n):
+                for c in range(C):
+                    z[0, c] = s[c, i]
+                residuals(z, y, lo + i, loss)
+                counts = own[i, i] > 0.0
+                for c in range(C):
+                    counts = counts and np.isfinite(z[0, c])
+                for c in range(C):
+                    r[c, i] = -length * (weights[lo + i] * z[0, c]) if counts else 0.0
+                    moved[c, i] += r[c, i]
+            add_products(own, r, s)
+        for i in range(n):
+            if not own[i, i] > 0.0:
+                Z[i] = 0.0
+        for c in range(C):
+            for j in range(0, R, 8):
+                total_of = splat(0.0)
+                for i in range(n):
+                    total_of = total_of + moved[c, i] * load(Z, i, j)
+                store(g, 0, j, total_of)
+            for j in range(size):
+                update[a, c, j] = g[0, j]
 
 
 @njit

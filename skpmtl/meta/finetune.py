@@ -136,13 +136,15 @@ class TasksInUnits:
         self.codes = np.repeat(np.arange(table.n_tasks), table.sizes)
         n, total = table.sizes, self._sums(self.counts)
         self.columns = self._column_units(table.X, n, total)
-        X = (1.0 / self.columns)[self.codes]
-        np.multiply(X, table.X, out=X)
-        X[~self.good[self.codes]] = 0.0
-        self.basis = None
-        if reduced and 2 * n[0] <= X.shape[1]:
-            self.basis = X.reshape(len(n), n[0], -1)
+        self.basis, by_columns = None, 1.0 / self.columns
+        if reduced and 2 * n[0] <= table.n_features:
+            self.basis = by_columns[:, None] * table.X.reshape(len(n), n[0], -1)
+            self.basis[~self.good] = 0.0
             self.inverse, X = _own_basis(self.basis)
+        else:
+            X = by_columns[self.codes]
+            X *= table.X
+            X[~self.good[self.codes]] = 0.0
         mean = np.add.reduceat(self.counts[:, None] * X, self.offsets[:-1]) / total[:, None]
         square = self._sums(self.counts * np.einsum("ij,ij->i", X, X)) / total
         if fit_intercept:

@@ -200,15 +200,16 @@ class MetaTaskSide(TaskSide):
     def _walk(self, block, init, begun, marks, **noise):
         """Inner steps of the tasks of a block. -> how far they lead"""
         plan = self.plan
+        settings = {"n_steps": plan.inner_steps, "rate": self.rate, "weights": self.weights}
+        if plan.batches == "full" and not noise:
+            return self.rows.free_steps(block, init, **settings)
         return self.rows.steps(
             block,
             init,
-            n_steps=plan.inner_steps,
             begun=begun,
-            rate=self.rate,
             batch_size=plan.batch_size,
             n_batches=plan.n_batches,
-            weights=self.weights,
+            **settings,
             **marks,
             **noise,
         )

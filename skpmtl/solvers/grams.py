@@ -24,7 +24,7 @@ SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
 _ABREAST = 100  # width up to which eight matrices are inverted side by side
 _WIDE = 256  # width from which LAPACK is faster; at 600 it takes .4 of the time
-_POWER_STEPS = 15
+POWER_STEPS = 15
 _NEAR = 1 << 18  # numbers of rows that stay in the cache while they are worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
@@ -219,15 +219,20 @@ def task_grams(table, problem, scale):
         yield first, last, G, g
 
 
+def scattered(d):
+    """One start for all tasks, so that a task's number does not depend on its company. -> (d,)"""
+    places = np.arange(d)
+    return (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1.0, 1.0)
+
+
 def largest_eigenvalues(table, centre):
     """Of X_k' diag(weights) X_k of all tasks, from below, by power iteration.
 
     `centre`: of rows less the mean of their task.
     """
     kernels = (csr_scores, csr_combine) if table.is_sparse else (scores, combine)
-    out, z, places = np.empty(table.n_tasks), np.empty(table.n_rows), np.arange(table.n_features)
-    # One scattered start for all tasks; a task's number does not depend on its company.
-    start = (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1.0, 1.0)
+    out, z = np.empty(table.n_tasks), np.empty(table.n_rows)
+    start = scattered(table.n_features)
 
     def block(first, last):
         ends, part = table.offsets[first : last + 1], slice(first, last)
@@ -237,7 +242,7 @@ def largest_eigenvalues(table, centre):
         if centre:
             z[rows], mean = weights, np.empty_like(V)
             gather(z, 1.0 / table.support[part], mean)
-        for _ in range(_POWER_STEPS):
+        for _ in range(POWER_STEPS):
             size = np.maximum(np.sqrt(row_dots(V, V)), 1e-300)
             score(V, z)
             if centre:

@@ -27,6 +27,7 @@ and every call of a library is of the rows of one task.
 
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -268,6 +269,7 @@ E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU, S2_UU = range(10)
 _BLOCK = 1024  # tasks of which these are kept at once
 
 
+@lru_cache(maxsize=16)
 def _cells(scales, by=None):
     """All theta; of all pairs of kappa and sigma, sorted by the grid `by`, sigma^2, its inverse and
     logarithm, log weights, and which theta; tau^2, ascending, and weights (T, 2); whether evidence

@@ -227,7 +227,7 @@ def _laws():
 LAWS = _laws()
 
 
-@dataclass
+@dataclass(eq=False)
 class Scales:
     """Log weights on the grids of kappa, sigma and tau, which are independent.
 

@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms, scaled_rows
 from skpmtl.meta import columns, finetune, steps
 from skpmtl.meta.columns import NEAREST, sums_of_records
+from skpmtl.meta.steps import RoundRows
+from skpmtl.solvers.grams import largest_eigenvalues
 from skpmtl.tables.table import TaskTable, padded, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
@@ -150,11 +153,12 @@ def test_a_record_never_sends_more_than_the_bound(kind, intercept):
 
 
 # ------------------------------------------------------------------------- the rounds
+@pytest.mark.parametrize("d, rows", [(4, (9, 25)), (30, (1, 13))])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_privacy_it_is_reptile(kind, intercept):
+def test_without_privacy_it_is_reptile(kind, intercept, d, rows):
     """All tasks in every round: gradient steps in numpy, row by row."""
-    X, y, task = problem(kind)
+    X, y, task = problem(kind, d=d, rows=rows)
     given = {"inner_steps": 3, "inner_learning_rate": 0.3, "meta_learning_rate": 0.7, "visits": 3}
     est = model(kind, epsilon=None, tasks_per_round="all", fit_intercept=intercept, **given)
     est.fit(X, y, task=task)
@@ -164,8 +168,27 @@ def test_without_privacy_it_is_reptile(kind, intercept):
     assert_allclose(np.reshape(est.init_coef_, W.shape), W, rtol=0, atol=1e-10)
     assert_allclose(np.reshape(est.init_intercept_, b.shape), b, rtol=0, atol=1e-10)
     assert np.abs(W).max() > 0.01 and est.n_iter_ == 3
-    assert est.init_coef_.shape == ((3, 4) if kind == "multi" else (4,))
+    assert est.init_coef_.shape == ((3, d) if kind == "multi" else (d,))
     assert np.shape(est.init_intercept_) == ((3,) if kind == "multi" else ())
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_products_of_few_rows(intercept):
+    """Nothing of a row that is not finite; largest eigenvalues as the rows themselves give them."""
+    rng, ends = np.random.default_rng(0), np.array([0, 1, 13, 22])
+    X, scaling = rng.normal(size=(22, 30)), rng.uniform(1.0, 2.0, (2, 30))
+    table = TaskTable(read_only(X), np.zeros(22), ends, np.arange(3), weights=rng.uniform(size=22))
+    rows = RoundRows(table, intercept, scaling)
+    expected = largest_eigenvalues(rows.part(np.arange(3)), False)
+    assert_allclose(rows.products[2], expected, rtol=1e-9)
+    X[3] = np.inf
+    starts, K, _ = replace(rows).products
+    Z = np.column_stack([(X - scaling[0]) / scaling[1], np.full(22, float(intercept))])
+    Z[3] = 0.0
+    for k in range(3):
+        own = Z[ends[k] : ends[k + 1]]
+        found = K[starts[k] : starts[k + 1]].reshape(len(own), -1)[:, : len(own)]
+        assert_allclose(found, own @ own.T, rtol=1e-12, atol=1e-12)
 
 
 def test_disjoint_batches_are_taken_in_turn_over_all_visits():
