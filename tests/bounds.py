@@ -3,8 +3,8 @@
 numba leaves checks of indices out, and what a loop writes past the end of an array is damage that
 no test has to notice. NUMBA_BOUNDSCHECK has numba put them in; what it lets pass or cannot see is
 checked in addition by this module, a plugin of pytest: an index below 0, which would be counted
-from the end, and the numbers that `skpmtl._runtime.registers` and `traced` read and write without
-numba. These must lie within their row and within the rows of the array.
+from the end, and the rows that `skpmtl._runtime.traced` reads and writes without numba, which must
+be those of the array.
 
 The code is several times slower, and is kept nowhere: a quarter of an hour for all of `FOLDERS`.
 """
@@ -34,20 +34,9 @@ def check_indices():
     from numba.core import cgutils
     from numba.np import arrayobj
 
-    from skpmtl._runtime import registers, traced
+    from skpmtl._runtime import traced
 
-    address, fixed = registers._address, arrayobj.fix_integer_index
-
-    def checked_address(context, builder, kind, array, index):
-        # Of eight numbers the last one must lie in the row, too.
-        further = 7 if sys._getframe(1).f_code.co_name in ("_load", "_store") else 0
-        field = context.data_model_manager[kind].get_field_position("shape")
-        shape = cgutils.unpack_tuple(builder, builder.extract_value(array, field))
-        for axis, i in enumerate(index):
-            last = builder.add(i, i.type(further * (axis == len(index) - 1)))
-            cgutils.do_boundscheck(context, builder, i, shape[axis], axis)
-            cgutils.do_boundscheck(context, builder, last, shape[axis], axis)
-        return address(context, builder, kind, array, index)
+    fixed = arrayobj.fix_integer_index
 
     def checked_index(context, builder, kind, index, size):
         if kind.signed:
@@ -77,7 +66,6 @@ def check_indices():
         return at(rows, index)
 
     traced._given, traced._Rows._at = known_given, checked_at
-    registers._address = checked_address
     arrayobj.fix_integer_index = checked_index
 
 

@@ -3,17 +3,11 @@
 They are d x d of features or n x n of rows. Of the n_k x n_k matrices of `build_row_grams` only the
 lower triangles are kept, row by row and task by task in a flat array: that of task k begins at
 ``starts[k]``.
-
-Sums over many columns stay in the processor's registers (see `skpmtl._runtime.registers`), four
-rows by eight columns at a time. Arrays of `grams` and what follows it therefore have rows to spare
-up to a multiple of four and columns up to one of eight; what they hold there is finite and does not
-matter.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, same, splat, store, total
 from .linalg import gram, mass_of, pack, packed_product, spd_inverse
 
 
@@ -32,58 +26,39 @@ def gram_product(G, W, out):
 
 
 @njit
-def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
+def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights, roots):
     """G[k] = scale_k X_k' C X_k, g[k] = scale_k X_k' C y_k with C the centring (or identity).
 
-    Means are weighted with ``weights`` v, and C stands for C' diag(v) C.
+    Means are weighted with ``weights`` v, and C stands for C' diag(v) C; ``roots`` are those of v.
 
-    Returns sum_k scale_k ||C y_k||^2. A task's rows, with y as a last column, are copied into a
+    Returns sum_k scale_k ||C y_k||^2. A task's columns, with y as the last one, are copied into a
     buffer that stays in cache: for d up to about 64 that is several times faster than BLAS task by
-    task. It is Z (rows of the longest task, R), of zeros; K (d up to a multiple of four, R) is
-    scratch. R is d + 1 up to a multiple of eight.
+    task. It is Z (d + 1, rows of the longest task), and K (d + 1, d + 1) has the sums. g holds the
+    means until then.
     """
-    d, R = X.shape[1], Z.shape[1]
-    square = 0.0
+    d, square = X.shape[1], 0.0
     for k in range(G.shape[0]):
         lo, n, t = offsets[k], offsets[k + 1] - offsets[k], scale[k]
-        for p in range(n):
-            x, z = X[lo + p], Z[p]
+        mass, mean, middle = mass_of(lo, n, weights), g[k], 0.0
+        for j in range(d):
+            mean[j] = 0.0
+        for p in range(lo, lo + n if centre else lo):
+            x, w = X[p], weights[p] / mass
             for j in range(d):
-                z[j] = x[j]
-            z[d] = y[lo + p]
-        mass = mass_of(lo, n, weights)
-        for o in range(0, R if centre else 0, 8):
-            a = splat(0.0)
-            for p in range(n):
-                a = a + load(Z, p, o) * weights[lo + p]
-            a = a * (1.0 / mass)
-            for p in range(n):
-                store(Z, p, o, load(Z, p, o) - a)
+                mean[j] += w * x[j]
+            middle += w * y[p]
         for p in range(n):
-            w = weights[lo + p] ** 0.5
-            for o in range(0, R, 8):
-                store(Z, p, o, load(Z, p, o) * w)
-        a = splat(0.0)
-        for p in range(n):
-            b = same(Z, p, d)
-            a = a + b * b
-        square += t * (0.125 * total(a))
-        for i in range(0, d, 4):
-            for o in range(i // 8 * 8, d + 1, 8):
-                s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-                for p in range(n):
-                    z = load(Z, p, o)
-                    s0, s1 = s0 + same(Z, p, i) * z, s1 + same(Z, p, i + 1) * z
-                    s2, s3 = s2 + same(Z, p, i + 2) * z, s3 + same(Z, p, i + 3) * z
-                store(K, i, o, s0 * t)
-                store(K, i + 1, o, s1 * t)
-                store(K, i + 2, o, s2 * t)
-                store(K, i + 3, o, s3 * t)
+            x, root = X[lo + p], roots[lo + p]
+            for j in range(d):
+                Z[j, p] = root * (x[j] - mean[j])
+            Z[d, p] = root * (y[lo + p] - middle)
+        gram(Z, d + 1, n, K)
         for i in range(d):
-            for j in range(i, d):
-                G[k, i, j] = K[i, j]
-                G[k, j, i] = K[i, j]
-            g[k, i] = K[i, d]
+            for j in range(i + 1):
+                a = t * K[i, j]
+                G[k, i, j], G[k, j, i] = a, a
+            g[k, i] = t * K[d, i]
+        square += t * K[d, d]
     return square
 
 
@@ -133,20 +108,20 @@ def build_row_grams(Z, offsets, starts, scale, centre, K, roots):
 @njit
 def invert_row_grams(K, offsets, starts, shift):
     """K_k <- (K_k + shift_k I)^-1. -> False if one is not positive definite"""
-    A = np.empty((1, 0, 0))
+    A = np.empty((0, 0))
     for k in range(offsets.shape[0] - 1):
         n = offsets[k + 1] - offsets[k]
-        if n != A.shape[1]:
-            A = np.empty((1, n, n))
+        if n != A.shape[0]:
+            A = np.empty((n, n))
         at = starts[k]
         for p in range(n):
             for q in range(p + 1):
-                A[0, p, q] = K[at + q]
-            A[0, p, p] += shift[k]
+                A[p, q] = K[at + q]
+            A[p, p] += shift[k]
             at += p + 1
         if not spd_inverse(A):
             return False
-        pack(A[0], n, K, starts[k])
+        pack(A, n, K, starts[k])
     return True
 
 

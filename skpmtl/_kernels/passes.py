@@ -10,12 +10,8 @@ exact, costs no iteration and makes every residual dual feasible.
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, same, splat, store
 from .linalg import mass_of
 from .losses import other_class, poisson_loss
-
-# Numbers of a task up to which its rows stay in the nearest cache until they are used again.
-LARGE = 512
 
 
 @njit
@@ -54,14 +50,6 @@ def combine(X, rows, shared, offsets, r, scale, out):
     d = X.shape[1]
     for k in range(out.shape[0]):
         lo, hi = offsets[k], offsets[k + 1]
-        if not shared and d >= 8 and (hi - lo) * d < LARGE:
-            for o in range(0, d, 8):
-                at = min(o, d - 8)  # the last eight columns may overlap those before
-                g = splat(0.0)
-                for p in range(lo, hi):
-                    g = g + same(r, p) * load(X, p, at)
-                store(out, k, at, scale[k] * g)
-            continue
         for j in range(d):
             out[k, j] = 0.0
         odd = lo + (hi - lo) % 2

@@ -9,8 +9,8 @@ is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, 
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, splat, store, total
 from .._runtime.traced import chosen, larger, log, loop, traced
+from .linalg import gram
 from .losses import residuals
 
 _LEAST = 2.0**-1022  # a normal number; below it counts as such
@@ -56,8 +56,8 @@ def scaled_rows(X, rows, shared, first, last, scaling, intercept, Z):
         Middles and factors.
     intercept : bool
         Without it, there is no 1.
-    Z : (>= last - first, >= d + intercept)
-        What is behind these numbers stays.
+    Z : (>= last - first, d + intercept)
+        What is behind these rows stays.
     """
     d = X.shape[1]
     for p in range(first, last):
@@ -121,18 +121,15 @@ def octave_sums(X, rows, shared, offsets, pick, weights, before, lines, unit, ou
 
 
 @njit
-def clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, weights):
-    """G = sum of clip(gradient_i, clip_norm) over the rows i = at[0], ..., at[count - 1].
+def clipped_sum(Z, at, y, norms, lo, loss, clip_norm, W, z, G, weights):
+    """G = sum of clip(gradient_i, clip_norm) over the rows i of `at`.
 
-    A gradient that is not finite counts as zero. Four rows are taken at a time.
+    A gradient that is not finite counts as zero.
 
     Parameters
     ----------
-    Z : (n, R)
-        Rows of a task, with a 1 at the end where models have an intercept, and zeros up to a
-        multiple of eight.
-    at : int64
-        Up to a multiple of four, numbers of rows of zeros follow.
+    Z : (n, size)
+        Rows of a task, with a 1 at the end where models have an intercept.
     y, weights : (n_rows,)
         Targets and weights of all rows, of which those of the task begin at `lo`. Weights are from
         0 to 1 and multiply what was clipped already: a record adds `clip_norm` at most, whatever
@@ -141,78 +138,63 @@ def clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, w
         `record_norms` of Z.
     clip_norm : float
         Infinity does not clip.
-    W : (n_outputs, R)
-    z, factors : (1, n_outputs), (4, n_outputs)
+    W : (n_outputs, size)
+    z : (1, n_outputs)
         Work space.
-    G : (n_outputs, R)
+    G : (n_outputs, size)
         Result.
     """
-    C, R = W.shape
+    C, size = W.shape
     limit = clip_norm * (1.0 - MARGIN)
     for c in range(C):
-        for j in range(R):
+        for j in range(size):
             G[c, j] = 0.0
-    for q in range(0, count, 4):
-        i0, i1, i2, i3 = at[q], at[q + 1], at[q + 2], at[q + 3]
+    for i in at:
+        x = Z[i]
         for c in range(C):
-            s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-            for j in range(0, R, 8):
-                w = load(W, c, j)
-                s0, s1 = s0 + w * load(Z, i0, j), s1 + w * load(Z, i1, j)
-                s2, s3 = s2 + w * load(Z, i2, j), s3 + w * load(Z, i3, j)
-            factors[0, c], factors[1, c] = total(s0), total(s1)
-            factors[2, c], factors[3, c] = total(s2), total(s3)
-        for u in range(4):
-            i, finite, largest, square = at[q + u], q + u < count, 0.0, 0.0
-            if finite:
-                for c in range(C):
-                    z[0, c] = factors[u, c]
-                residuals(z, y, lo + i, loss)
-            for c in range(C):
-                if not np.isfinite(z[0, c]):
-                    finite = False
-                largest = max(largest, abs(z[0, c]))
-            for c in range(C):
-                square += (z[0, c] / largest) ** 2
-            norm = largest * square**0.5 * norms[i] if largest > 0.0 else 0.0
-            shrink = limit / norm if norm > limit else 1.0
-            counts = finite and np.isfinite(norm)
-            for c in range(C):
-                factors[u, c] = weights[lo + i] * (shrink * z[0, c]) if counts else 0.0
+            w, s = W[c], 0.0
+            for j in range(size):
+                s += w[j] * x[j]
+            z[0, c] = s
+        residuals(z, y, lo + i, loss)
+        finite, largest, square = True, 0.0, 0.0
         for c in range(C):
-            for j in range(0, R, 8):
-                g = load(G, c, j)
-                g = g + factors[0, c] * load(Z, i0, j) + factors[1, c] * load(Z, i1, j)
-                g = g + factors[2, c] * load(Z, i2, j) + factors[3, c] * load(Z, i3, j)
-                store(G, c, j, g)
+            finite = finite and np.isfinite(z[0, c])
+            largest = max(largest, abs(z[0, c]))
+        for c in range(C):
+            square += (z[0, c] / largest) ** 2
+        norm = largest * square**0.5 * norms[i] if largest > 0.0 else 0.0
+        if not (finite and np.isfinite(norm)):
+            continue
+        factor = weights[lo + i] * (limit / norm if norm > limit else 1.0)
+        for c in range(C):
+            g, a = G[c], factor * z[0, c]
+            for j in range(size):
+                g[j] += a * x[j]
 
 
 @njit
 def row_scores(Z, n, W, out):
-    """out[c, i] = w_c' z_i of the first n rows, and of as many others as make a multiple of four.
-
-    Widths are multiples of eight.
-    """
+    """out[c, i] = w_c' z_i of the first n rows."""
     for c in range(W.shape[0]):
-        for i in range(0, n, 4):
-            s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-            for j in range(0, W.shape[1], 8):
-                w = load(W, c, j)
-                s0, s1 = s0 + w * load(Z, i, j), s1 + w * load(Z, i + 1, j)
-                s2, s3 = s2 + w * load(Z, i + 2, j), s3 + w * load(Z, i + 3, j)
-            out[c, i], out[c, i + 1] = total(s0), total(s1)
-            out[c, i + 2], out[c, i + 3] = total(s2), total(s3)
+        w = W[c]
+        for i in range(n):
+            z, s = Z[i], 0.0
+            for j in range(w.shape[0]):
+                s += w[j] * z[j]
+            out[c, i] = s
 
 
 @njit
 def add_products(K, r, s):
-    """s + r K for symmetric K (n, N), where s and r (C, N); N is a multiple of eight."""
+    """s + r K for symmetric K (n, n), where s and r (C, n or more)."""
+    n = K.shape[0]
     for c in range(r.shape[0]):
-        for p in range(0, K.shape[1], 8):
-            moved = load(s, c, p)
-            for i in range(K.shape[0]):
-                moved = moved + r[c, i] * load(K, i, p)
-            store(s, c, p, moved)
+        to = s[c]
+        for i in range(n):
+            row, a = K[i], r[c, i]
+            for p in range(n):
+                to[p] += a * row[p]
 
 
 @njit
@@ -230,9 +212,8 @@ def row_products(
         Where `n_powers` steps of power iteration begin.
     ends : (n_tasks + 1,)
     K : (ends[-1],)
-        K[ends[k] : ends[k + 1]] receives Z Z' of task k, each row up to a multiple of eight; zeros
-        for a row that is not finite, or whose square is not. Tasks without a place there are left
-        out.
+        K[ends[k] : ends[k + 1]] receives Z Z' of task k; zeros for a row that is not finite, or
+        whose square is not. Tasks without a place there are left out.
     largest : (n_tasks,)
         Receives the eigenvalue of X' diag(weights) X, of scaled rows without the 1.
     """
@@ -240,9 +221,9 @@ def row_products(
     for k in range(len(largest)):
         if ends[k + 1] > ends[k]:
             most = max(most, offsets[k + 1] - offsets[k])
-    R, N = (d + intercept + 7) // 8 * 8, (most + 7) // 8 * 8
-    Z, norms, V = np.zeros((N, R)), np.empty(most), np.zeros((1, R))
-    z, r = np.empty((1, N)), np.empty((1, N))
+    size = d + intercept
+    Z, norms, V = np.empty((most, size)), np.empty(most), np.zeros((1, size))
+    z, r = np.empty((1, most)), np.empty((1, most))
     for j in range(d):
         V[0, j] = begin[j]
     for k in range(len(largest)):
@@ -250,26 +231,27 @@ def row_products(
             continue
         lo = offsets[k]
         n = offsets[k + 1] - lo
-        own = K[ends[k] : ends[k + 1]].reshape(n, (n + 7) // 8 * 8)
+        own = K[ends[k] : ends[k + 1]].reshape(n, n)
         scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
         record_norms(Z, n, norms)
+        gram(Z, n, size, own)
         for i in range(n):
-            row_scores(Z, n, Z[i : i + 1], z)
-            for p in range(own.shape[1]):
-                counts = p < n and norms[i] * norms[i] < np.inf and norms[p] * norms[p] < np.inf
-                own[i, p] = z[0, p] if counts else 0.0
+            for p in range(i + 1):
+                counts = norms[i] * norms[i] < np.inf and norms[p] * norms[p] < np.inf
+                a = own[i, p] if counts else 0.0
+                own[i, p], own[p, i] = a, a
         row_scores(Z, n, V, z)
         square = 0.0  # of the length of the vector whose products with the rows are z
         for j in range(d):
             square += begin[j] * begin[j]
         for _ in range(n_powers):
-            size, top, of_ones = max(max(square, 0.0) ** 0.5, 1e-300), 0.0, 0.0
+            length, top, of_ones = max(max(square, 0.0) ** 0.5, 1e-300), 0.0, 0.0
             for i in range(n):
-                r[0, i] = weights[lo + i] * z[0, i] / size
+                r[0, i] = weights[lo + i] * z[0, i] / length
             for i in range(n):
                 top += r[0, i] * z[0, i]
                 of_ones += r[0, i]
-            largest[k] = top / size
+            largest[k] = top / length
             z[0, :] = -of_ones if intercept else 0.0
             add_products(own, r, z)
             square = 0.0
@@ -306,22 +288,17 @@ def row_steps(
     for k in pick:
         if ends[k + 1] > ends[k]:
             most = max(most, offsets[k + 1] - offsets[k])
-    R, N = (size + 7) // 8 * 8, (most + 7) // 8 * 8
-    Z, W, g = np.zeros((N, R)), np.zeros((C, R)), np.zeros((1, R))
-    s, r, moved, z = np.empty((C, N)), np.empty((C, N)), np.empty((C, N)), np.empty((1, C))
+    Z, z = np.empty((most, size)), np.empty((1, C))
+    s, r, moved = np.empty((C, most)), np.empty((C, most)), np.empty((C, most))
     for a in range(pick.shape[0]):
         k = pick[a]
         if ends[k + 1] == ends[k]:
             continue
         lo = offsets[k]
         n = offsets[k + 1] - lo
-        length, own = rate[k] / n, K[ends[k] : ends[k + 1]].reshape(n, (n + 7) // 8 * 8)
+        length, own = rate[k] / n, K[ends[k] : ends[k + 1]].reshape(n, n)
         scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
-        phi = start[a if start.shape[0] > 1 else 0]
-        for c in range(C):
-            for j in range(size):
-                W[c, j] = phi[c, j]
-        row_scores(Z, n, W, s)
+        row_scores(Z, n, start[a if start.shape[0] > 1 else 0], s)
         moved[:] = 0.0
         for t in range(n_steps):
             for i in range(n):
@@ -335,17 +312,14 @@ def row_steps(
                     r[c, i] = -length * (weights[lo + i] * z[0, c]) if counts else 0.0
                     moved[c, i] += r[c, i]
             add_products(own, r, s)
-        for i in range(n):
-            if not own[i, i] > 0.0:
-                Z[i] = 0.0
         for c in range(C):
-            for j in range(0, R, 8):
-                total_of = splat(0.0)
-                for i in range(n):
-                    total_of = total_of + moved[c, i] * load(Z, i, j)
-                store(g, 0, j, total_of)
+            g = update[a, c]
             for j in range(size):
-                update[a, c, j] = g[0, j]
+                g[j] = 0.0
+            for i in range(n):
+                x, far = Z[i], moved[c, i]
+                for j in range(size if far != 0.0 else 0):  # the row may not be finite
+                    g[j] += far * x[j]
 
 
 @njit
@@ -409,10 +383,8 @@ def inner_steps(
     most = 0
     for k in pick:
         most = max(most, offsets[k + 1] - offsets[k])
-    R = (size + 7) // 8 * 8
-    Z, norms, at = np.zeros((most + 1, R)), np.zeros(most + 1), np.empty(most + 4, dtype=np.int64)
-    W, G = np.zeros((C, R)), np.zeros((C, R))
-    z, factors = np.empty((1, C)), np.empty((4, C))
+    Z, norms, at = np.empty((most, size)), np.empty(most), np.empty(most, dtype=np.int64)
+    W, G, z = np.empty((C, size)), np.empty((C, size)), np.empty((1, C))
     private = noise.shape[0] > 0
     for a in range(pick.shape[0]):
         k = pick[a]
@@ -433,9 +405,8 @@ def inner_steps(
                 if mask.shape[0] == 0 or mask[mask_ends[a] + t * n + i] != 0:
                     at[count] = i
                     count += 1
-            at[count : count + 4] = most  # a row of zeros
             divisor = float(count) if mask.shape[0] == 0 else batch_size
-            clipped_sum(Z, at, count, y, norms, lo, loss, clip_norm, W, z, factors, G, weights)
+            clipped_sum(Z, at[:count], y, norms, lo, loss, clip_norm, W, z, G, weights)
             if private:
                 step = noise_step[k]
                 for c in range(C):

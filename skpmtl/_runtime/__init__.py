@@ -1,1 +1,1 @@
-"""Foundations: compiled loops, SIMD registers, threads, versions of libraries."""
+"""Foundations: compiled loops, traced kernels, threads, versions of libraries."""

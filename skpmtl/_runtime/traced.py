@@ -12,6 +12,7 @@ A row that is read from an array must not be used after the array was changed th
 checked and not negative.
 """
 
+import inspect
 import math
 from types import SimpleNamespace
 
@@ -20,9 +21,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from .registers import LANES, fetch, step
-
-WIDE = 2 * LANES  # numbers of a row
+WIDE = 16  # numbers of a row
 _WHOLE, _NUMBER, _PLACE = ir.IntType(64), ir.DoubleType(), ir.IntType(32)
 _ROW, _BITS = ir.VectorType(_NUMBER, WIDE), ir.VectorType(_WHOLE, WIDE)
 _builders: list = []  # of what is being put down; numba compiles one kernel at a time
@@ -144,6 +143,20 @@ class _Number:
     __gt__, __lt__, __eq__ = _comparison(">"), _comparison("<"), _comparison("==")
 
 
+# Newer pointers of llvmlite do not know what they point to, and older functions do not ask for it.
+_ASKED = "typ" in inspect.signature(ir.IRBuilder.load).parameters  # since 0.44
+
+
+def _step(builder, place, kind, index):
+    """The address of entry `index` from `place` on, where numbers of a kind lie."""
+    return builder.gep(place, [index], **({"source_etype": kind} if _ASKED else {}))
+
+
+def _fetch(builder, place, kind, **options):
+    place = builder.bitcast(place, kind.as_pointer())
+    return builder.load(place, **options, **({"typ": kind} if _ASKED else {}))
+
+
 class _Rows:
     """Numbers, or rows of 16, along axes."""
 
@@ -161,7 +174,7 @@ class _Rows:
                 shape.append(stop - i)
                 strides.append(stride)
             jump = jump + i * stride
-        place = step(_builders[-1], self.place, self.entry, _lifted(jump, _WHOLE))
+        place = _step(_builders[-1], self.place, self.entry, _lifted(jump, _WHOLE))
         n = len(index)
         return _Rows(place, self.entry, (*shape, *self.shape[n:]), [*strides, *self.strides[n:]])
 
@@ -170,7 +183,7 @@ class _Rows:
         if found.shape:
             return found
         options = {"align": 8} if self.entry == _ROW else {}
-        return _Number(fetch(_builders[-1], found.place, self.entry, **options))
+        return _Number(_fetch(_builders[-1], found.place, self.entry, **options))
 
     def __setitem__(self, index, x):
         _builders[-1].store(_lifted(x, self.entry), self._at(index).place, align=8)

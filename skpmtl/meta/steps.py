@@ -7,10 +7,9 @@ import numpy as np
 
 from .._kernels.losses import NUMBER
 from .._kernels.records import inner_steps, row_products, row_steps, scaled_rows
-from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks
 from ..solvers.grams import POWER_STEPS, largest_eigenvalues, scattered
-from ..tables.table import TaskTable, padded, table_of
+from ..tables.table import TaskTable, table_of
 from .rules import BOUND
 
 _BLOCK = 1 << 18  # numbers of X that a thread works on at a time
@@ -52,8 +51,8 @@ class RoundRows:
     def products(self):
         """Of the rows of every task that has few. -> ends, Z Z', largest eigenvalues"""
         table, sizes = self.table, self.table.sizes
-        few = (padded(sizes, LANES) <= table.n_features) & (sizes <= _MOST)
-        ends = np.append(0, np.cumsum(np.where(few, sizes * padded(sizes, LANES), 0)))
+        few = sizes <= min(_MOST, table.n_features)
+        ends = np.append(0, np.cumsum(np.where(few, sizes * sizes, 0)))
         K, largest = np.empty(ends[-1]), np.empty(table.n_tasks)
 
         def block(first, last):

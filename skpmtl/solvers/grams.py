@@ -13,17 +13,16 @@ from .._kernels.grams import (
     invert_row_grams,
     weigh_rows,
 )
-from .._kernels.linalg import spd_inverse, spd_inverse_narrow
+from .._kernels.linalg import spd_inverse_narrow
 from .._kernels.passes import combine, csr_combine, csr_scores, scores
-from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, task_blocks
-from ..tables.table import padded, read_only, row_dots
+from .._runtime.traced import WIDE
+from ..tables.table import read_only, row_dots
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
-_ABREAST = 100  # width up to which eight matrices are inverted side by side
-_WIDE = 256  # width from which LAPACK is faster; at 600 it takes .4 of the time
+_ABREAST = 100  # width up to which inverses of 16 matrices side by side are faster than LAPACK's
 POWER_STEPS = 15
 _NEAR = 1 << 18  # numbers of rows that stay in the cache while they are worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
@@ -44,10 +43,11 @@ def grams(X, y, offsets, scale, centre, weights=None):
         def block(first, last):
             part = slice(first, last)
             ends = offsets[first : last + 1]
-            R = padded(d + 1, LANES)
-            scratch = np.zeros((np.diff(ends).max(), R)), np.empty((padded(d, 4), R))
-            return build_grams(X, y, ends, scale[part], centre, G[part], g[part], *scratch, weights)
+            scratch = np.empty((d + 1, np.diff(ends).max())), np.empty((d + 1, d + 1))
+            out = G[part], g[part]
+            return build_grams(X, y, ends, scale[part], centre, *out, *scratch, weights, roots)
 
+        roots = np.sqrt(weights)
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
     for k in range(m):
@@ -76,17 +76,16 @@ def products(G, W, out):
 def invert(A):
     """Replace the symmetric positive definite matrices A_k by their inverses."""
     r = A.shape[1]
-    R = padded(r, 2)
 
     def narrow(A):
-        return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))
+        scratch = np.empty((r, r, WIDE)), np.empty((r, WIDE)), np.empty((1, WIDE))
+        return spd_inverse_narrow(A, *scratch)
 
-    kernel = narrow if r <= _ABREAST and len(A) > LANES else spd_inverse
-    if not all(_each_block(kernel if r <= _WIDE else _wide_inverses, A)):
+    if not all(_each_block(narrow if r <= _ABREAST else _by_lapack, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
 
-def _wide_inverses(A):
+def _by_lapack(A):
     """`spd_inverse` by LAPACK."""
     for a in A:
         L, failed = dpotrf(a.T, lower=True, overwrite_a=True)  # in place, as the next

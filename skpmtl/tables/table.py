@@ -273,11 +273,6 @@ def read_only(a):
     return a
 
 
-def padded(sizes, multiple):
-    """Sizes rounded up to a multiple, such as `LANES`, for arrays of compiled loops."""
-    return -(-sizes // multiple) * multiple
-
-
 def rows_of(offsets, tasks):
     """Rows of the tasks at these positions, task after task. -> rows, their own offsets"""
     starts = offsets[tasks]

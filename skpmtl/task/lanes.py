@@ -1,6 +1,6 @@
 """Rows of tasks side by side, in the order in which vector instructions take them.
 
-A lane has up to `ROWS` rows of one task, and a block has `LANES` lanes. What a lane has fewer rows
+A lane has up to `ROWS` rows of one task, and a block has `WIDE` lanes. What a lane has fewer rows
 or columns than the others of its block are zeros, which change no bit of what is computed from
 it. A task of more rows has several lanes in a row, whose sums over rows are added up.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from .._runtime.traced import WIDE
 from ..tables.table import row_products, rows_of
 
-LANES, ROWS = WIDE, 64
+ROWS = 64
 _AT_ONCE = 1 << 20  # numbers of rows that are laid out at a time
 
 
@@ -149,13 +149,13 @@ class Chunk:
     def blocks(self):
         """Layouts of all tasks: blocks of the same numbers of rows and columns together."""
         m, n = len(self.tasks), self.sizes
-        parts = np.clip(-(-n // ROWS), 1, LANES)
+        parts = np.clip(-(-n // ROWS), 1, WIDE)
         each = -(-n // parts)
         by_length = np.argsort(each, kind="stable")
         at = np.empty(m, dtype=np.int64)
         at[by_length] = _side_by_side(parts[by_length])
         n_lanes = (at + parts).max() if m else 0
-        n_lanes += -n_lanes % LANES
+        n_lanes += -n_lanes % WIDE
         first, count = np.zeros((2, n_lanes), dtype=np.int64)
         task, head = np.full(n_lanes, m), np.arange(n_lanes, dtype=np.int64)
         starts = np.cumsum(n) - n
@@ -165,7 +165,7 @@ class Chunk:
             first[lanes] = starts[some] + part * each[some]
             count[lanes] = np.clip(n[some] - part * each[some], 0, each[some])
             task[lanes], head[lanes] = some, at[some]
-        first, count, task, head = (x.reshape(-1, LANES) for x in (first, count, task, head))
+        first, count, task, head = (x.reshape(-1, WIDE) for x in (first, count, task, head))
         columns = np.append(self.columns, 0)[task]
         lengths, widths = (np.maximum(_even(x.max(axis=1)), 2) for x in (count, columns))
         ends = np.flatnonzero(np.diff(lengths) | np.diff(widths)) + 1
@@ -185,8 +185,8 @@ def _side_by_side(parts):
         return np.arange(len(parts))
     at, free = np.empty(len(parts), dtype=np.int64), 0
     for i, own in enumerate(parts.tolist()):
-        if free % LANES + own > LANES:
-            free += -free % LANES
+        if free % WIDE + own > WIDE:
+            free += -free % WIDE
         at[i] = free
         free += own
     return at
@@ -194,7 +194,7 @@ def _side_by_side(parts):
 
 @dataclass
 class Lanes:
-    """Layout of blocks of n rows and k columns; arrays are (blocks, LANES)."""
+    """Layout of blocks of n rows and k columns; arrays are (blocks, WIDE)."""
 
     first: np.ndarray  # first row of a lane, among those of a chunk
     count: np.ndarray  # of its rows
@@ -210,29 +210,29 @@ class Lanes:
 
     @property
     def heads(self):
-        """First lanes within blocks (blocks, LANES); (0, LANES) where no task has several."""
-        heads = self.head % LANES
-        return heads if (heads != np.arange(LANES)).any() else heads[:0]
+        """First lanes within blocks (blocks, WIDE); (0, WIDE) where no task has several."""
+        heads = self.head % WIDE
+        return heads if (heads != np.arange(WIDE)).any() else heads[:0]
 
     def of_rows(self, x):
-        """Numbers of rows (R, ...) -> (blocks, ..., n, LANES), zeros where there are none."""
+        """Numbers of rows (R, ...) -> (blocks, ..., n, WIDE), zeros where there are none."""
         x = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[self._rows]
         order = 0, *range(3, x.ndim), 1, 2
         return np.ascontiguousarray(x.transpose(order))
 
     def of_columns(self, A):
-        """Coordinates (R, E) -> (blocks, n, k, LANES)."""
+        """Coordinates (R, E) -> (blocks, n, k, WIDE)."""
         return np.ascontiguousarray(self.of_rows(A[:, : self.k]).transpose(0, 2, 1, 3))
 
     def of_tasks(self, x):
-        """Numbers of tasks (m, ...) -> (blocks, ..., LANES)."""
+        """Numbers of tasks (m, ...) -> (blocks, ..., WIDE)."""
         x = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[self.task]
         return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
     def put(self, found, out):
-        """(blocks, ..., LANES) into (m, ...), of which axes may be longer."""
+        """(blocks, ..., WIDE) into (m, ...), of which axes may be longer."""
         lanes = np.moveaxis(found, -1, 1).reshape(self.task.size, *found.shape[1:-1])
         task = self.task.ravel()
         used = np.flatnonzero(task < len(out))
-        used = used[self.head.ravel()[used] == used + self.head[0, 0] // LANES * LANES]
+        used = used[self.head.ravel()[used] == used + self.head[0, 0] // WIDE * WIDE]
         out[(task[used], *(slice(end) for end in lanes.shape[1:]))] = lanes[used]

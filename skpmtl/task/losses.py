@@ -41,6 +41,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.traced import (
+    WIDE,
     chosen,
     dot,
     exp,
@@ -59,7 +60,7 @@ from .._runtime.traced import (
     when,
 )
 from ..tables.table import FAR, row_products
-from .lanes import LANES, ROWS, Chunk
+from .lanes import ROWS, Chunk
 from .mixture import PROBIT, against_others
 from .nested import Subgroups
 
@@ -254,9 +255,9 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     for lanes in chunk.blocks():
         blocks, n, k = len(lanes.task), lanes.n, lanes.k
         widths = (1 + k) * (asked > _MEANS), k * (asked == _SECOND), k * (nested is not None)
-        work = np.zeros((_size(_of_work(C, n, k, weights.shape[-1])), LANES))
+        work = np.zeros((_size(_of_work(C, n, k, weights.shape[-1])), WIDE))
         shapes = _of_block(C, n, k, weights.shape, *widths)
-        given = np.zeros((blocks, _size(shapes), LANES))
+        given = np.zeros((blocks, _size(shapes), WIDE))
         part = parts(given, shapes)
         part.A[:] = lanes.of_columns(chunk.A)
         for name, x in of_rows.items():

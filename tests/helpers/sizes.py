@@ -26,7 +26,6 @@ ELSEWHERE = (
 )
 # Names that are no sizes of data, and why.
 NO_SIZES = {
-    "LARGE": "of the rows of one task, compiled in",
     "LARGEST_COVARIANCE": "of the public list, above it is an error",
     "MOST_COLUMNS": "public, above it is an error",
     "MOST_STEPS": "bound on what a file may ask for",

@@ -66,7 +66,7 @@ def test_products_and_inverses(monkeypatch, n_tasks, few):
     """Of few numbers and of many, task by task and several tasks at a time."""
     monkeypatch.setattr(skpmtl.solvers.grams, "FEW", few)
     if not few:  # by LAPACK
-        monkeypatch.setattr(skpmtl.solvers.grams, "_WIDE", 0)
+        monkeypatch.setattr(skpmtl.solvers.grams, "_ABREAST", 0)
     rng, d = np.random.default_rng(0), 7
     Z, W = rng.standard_normal((n_tasks, 20, d)), rng.standard_normal((n_tasks, d))
     G = np.einsum("kij,kil->kjl", Z, Z)
