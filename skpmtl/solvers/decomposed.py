@@ -36,7 +36,7 @@ class Stacked:
     """
 
     ridge = 0.0
-    keeps = is_few = False
+    keeps = is_few = crawls = False
     is_bounded = True
     is_flat = True  # parts that grow in opposite directions change no residual
 
@@ -45,6 +45,10 @@ class Stacked:
         self.quadratic, self.table = loss.quadratic, loss.table
         m, d = loss.shape
         self.shape = (2 * m, d)
+
+    @property
+    def dense(self):
+        return Stacked(self.loss.dense)
 
     def sum(self, W):
         """P + Q."""

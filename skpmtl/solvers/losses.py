@@ -134,7 +134,7 @@ class Loss:
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
     is_few = False  # whether features are coordinates of few rows or directions of many
     has_models = False  # whether there is a `model`, for Newton steps
-    keeps = crawls = False  # whether it serves several strengths; whether one needed models
+    keeps = crawls = False  # whether it serves several strengths; whether one took long
     is_bounded = True  # whether its curvature has a bound, without which there are models alone
     repeats = 1  # rows of the table for every row of X that a task has
     steepest = 1.0  # largest second derivative of a row's loss in its score
@@ -367,11 +367,19 @@ class Loss:
     def with_features(self, X):
         """The loss of the same rows with other features."""
         part = copy(self)
-        part.__dict__.pop("row_space", None)
+        for name in ("row_space", "dense"):
+            part.__dict__.pop(name, None)
         part.table = replace(self.table, X=X)
         part.shape = (self.shape[0], X.shape[1])
         part._x = part.table.stored
         return part
+
+    @cached_property
+    def dense(self):
+        """The loss of the rows of a sparse table as dense ones."""
+        found = self.with_features(self.table.X.toarray())
+        found.keeps = self.keeps
+        return found
 
     @cached_property
     def row_space(self):

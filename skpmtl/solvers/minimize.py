@@ -5,9 +5,10 @@ rows by coordinate descent (`skpmtl.solvers.descent`); penalties that no rotatio
 changes in the space of the rows, where that is small (`skpmtl.solvers.losses.RowSpace`). All else,
 and sets that are too badly conditioned for it, are solved by first-order steps with Anderson
 extrapolation: Douglas-Rachford splitting where matrices of all tasks take no more room than their
-rows, in turns with proximal gradient steps where it takes long, else the latter alone. On a path of
-strengths, the logistic loss goes to the Newton steps of `_by_models`, which do not pass over the
-rows. Where a history would take more room than the rows a short one is kept, or one step of it.
+rows, in turns with proximal gradient steps where it takes long, else the latter alone. Sparse
+tables that have no such matrices, but are small, go on as dense ones where that takes long. On a
+path of strengths, the logistic loss goes to the Newton steps of `_by_models`, which do not pass
+over the rows. Where a history would take more room than the rows a short one is kept, or one step.
 """
 
 import warnings
@@ -21,6 +22,7 @@ from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from .certificate import dual_gap
 from .extrapolation import MEMORY, Anderson, Secant
+from .grams import SMALL
 from .resolvents import Step
 
 _FIRST = 30  # first-order steps before models, and that a phase may have ahead then
@@ -245,6 +247,9 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     W = np.zeros(loss.shape) if W is None else W
     if not loss.is_bounded:
         return _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=True)
+    few_sparse = loss.table.is_sparse and np.prod(loss.table.X.shape) <= SMALL
+    if few_sparse and loss.crawls:
+        return _alternate(loss.dense, penalty, alpha, W, tol, max_iter, log)
     models = loss.keeps and alpha > 0 and loss.has_models  # on a path, where starts are close
     lean, done = _is_lean(loss), 0
     if models and loss.crawls:
@@ -255,6 +260,8 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     patience, after = max_iter, _TURN // 5
     if isinstance(first_order, _Splitting):
         patience = _FIRST if models else _TURN
+    elif few_sparse:
+        patience = _TURN
     while True:
         far = _FIRST if models else _AHEAD
         phase = first_order.run(phase, tol, max_iter - done, patience, far)
@@ -269,6 +276,11 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             phase.W, steps = _by_models(loss, penalty, alpha, phase.W, tol, max_iter - done, log)
             done, patience = done + steps, _TURN
             continue
+        if isinstance(first_order, _Proximal) and spare is None:  # dense rows have other steps
+            loss.crawls, first_order = loss.keeps, None
+            rest = _alternate(loss.dense, penalty, alpha, phase.W, tol, max_iter - done, log)
+            rest.n_iter += done
+            return rest
         # Either engine may crawl where slopes vanish, so they take turns, each longer.
         first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
         patience, after = after, 2 * patience

@@ -42,7 +42,7 @@ SLOW = [  # those whose code is mostly that of another one
     skpmtl.ClusteredMTLClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparseClassifierCV(n_alphas=3, eps=0.1, cv=2, tol=1e-12),
     skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1, tol=1e-12),
-    skpmtl.MPMTLGroupSparseCV(n_alphas=10, eps=0.1, tol=1e-12),
+    skpmtl.MPMTLGroupSparseCV(n_alphas=10, tol=1e-12),
     skpmtl.MPMTLLowRankClassifier(),
     skpmtl.reproduction.LocalOnly(),
     skpmtl.reproduction.LocalOnlyClassifier(),

@@ -1,5 +1,7 @@
 """Pieces of the exact solver: proximal maps, dual norms, shapes, steps, histories, starts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -200,6 +202,24 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     for penalty in PENALTIES.values():
         alpha = 1e-4 * largest(loss, penalty)
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 6])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.spread(4)
+def test_sparse_rows_of_tiny_strengths_do_not_crawl(weighted, seed, logistic):
+    """Fewer rows differ than there are features, and the penalty hardly tells models apart."""
+    rng = np.random.default_rng(seed)
+    X, y = np.tile(rng.random((15, 30)), (3, 1)), np.tile(rng.integers(0, 3, 15), 3)
+    y = np.where(y > 0, 1.0, -1.0) if logistic else y + 0.01 * rng.standard_normal(45)
+    weights = rng.random(45) if weighted else None
+    dense = replace(plain.long_table(X, y, np.zeros(45)), weights=weights)
+    loss = make_loss(replace(dense, X=sparse.csr_matrix(X)))
+    alpha = 1e-3 * largest(loss, GroupNorm())
+    found = minimize(loss, GroupNorm(), alpha, tol=1e-8, max_iter=4_000)
+    expected = minimize(make_loss(dense), GroupNorm(), alpha, tol=1e-8)
+    assert found.converged and found.objective == pytest.approx(expected.objective, rel=1e-8)
 
 
 @pytest.mark.parametrize("logistic", [False, True])
