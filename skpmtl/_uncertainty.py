@@ -174,7 +174,8 @@ def averaged(est, X, task, decide):
     if "covariance_" not in vars(est):
         return rows.wrap(est._row_values(rows, decide))
     score = est._row_values(rows, None)
-    variance = row_quadratics(rows, est.covariance_, est._wide_columns) + est._doubt_of_rows(rows)
+    variance = row_quadratics(rows, est.covariance_, est._wide_columns, est._near_rows)
+    variance += est._doubt_of_rows(rows)
     # Of tasks that have no rows what is released is known: how far levels spread.
     variance[~np.isfinite(variance)] = getattr(est, "level_spread_", 0.0) ** 2
     return rows.wrap(decide(averaged_scores(score, variance, len(est.classes_))))

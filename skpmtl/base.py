@@ -831,6 +831,10 @@ class BaseMTL(
         """Variance of what a factor across tasks adds to rows, for arrays of scores; or 0."""
         return 0.0
 
+    def _near_rows(self, t, X):
+        """Rows X as they count in the task at t."""
+        return X
+
     def _with_levels_of_rows(self, variance, rows):
         """Predictive variances of rows, with those of factors of rows, where there are any."""
         return variance

@@ -332,16 +332,19 @@ class Hierarchical(HasCovariates, BaseMTL):
         if t >= 0 and self.row_reach_[t].any():
             model = self.coef_[t], self.intercept_[t]
             coef, intercept = board.subtract_init(*model)
-            # Rows count up to a distance from the centre.
-            centre = self.row_centre_[t]
-            Z = bounded(X - centre, self.row_reach_[t])
-            scores = intercept + centre @ coef.T + Z @ coef.T + moved
+            scores = intercept + self._near_rows(t, X) @ coef.T + moved
             scores = np.clip(scores, *self.prediction_range_[t])
         elif hasattr(self, "mean_coef_"):
             return self._mean_scores(X, self.mean_coef_, self.mean_intercept_)
         else:
             return X @ self.coef_[t].T + self.intercept_[t] + moved
         return self._with_init(scores, X, coef, intercept)
+
+    def _near_rows(self, t, X):
+        """Rows X as they count in the task at t: up to a distance from its centre."""
+        if not hasattr(self, "row_reach_") or not self.row_reach_[t].any():
+            return super()._near_rows(t, X)
+        return self.row_centre_[t] + bounded(X - self.row_centre_[t], self.row_reach_[t])
 
     def _mean_scores(self, X, coef, intercept):
         if not hasattr(self, "row_reach_"):  # an exact fit

@@ -42,12 +42,13 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     return out if several else out[:, 0]
 
 
-def row_quadratics(rows, covariance, columns):
+def row_quadratics(rows, covariance, columns, near=lambda t, X: X):
     """(x, 1)' Cov (x, 1) of every row, in the form of the scores.
 
     Infinite for unseen tasks, and not finite where a covariance is not. `covariance` (n_tasks,
     [n_classes,] d + 1, d + 1) has the intercept last; ``columns()`` gives positions of the tasks of
-    wide predictions. -> (n_rows, [n_columns,] [n_classes])
+    wide predictions, and ``near(t, X)`` the rows X as they count in the task at t.
+    -> (n_rows, [n_columns,] [n_classes])
     """
     n, (*several, D) = rows.X.shape[0], covariance.shape[1:-1]
     wide = rows.codes is None
@@ -58,13 +59,14 @@ def row_quadratics(rows, covariance, columns):
         part = slice(first, first + step)
         Z = rows.features(part)
         Z = Z.toarray() if sparse.issparse(Z) else Z
-        Z, out = np.column_stack([Z, np.ones(len(Z))]), found[part]
+        out = found[part]
         every = ((k, slice(None)) for k in tasks) if wide else by_code(tasks[part])
         with np.errstate(all="ignore"), single_blas_thread():
             for j, (k, own) in enumerate(every):
                 if k >= 0:
-                    value = ((Z[own] @ covariance[k]) * Z[own]).sum(axis=-1).T
-                    out[(own, j) if wide else own] = value
+                    X = near(k, Z[own])
+                    X = np.column_stack([X, np.ones(len(X))])
+                    out[(own, j) if wide else own] = ((X @ covariance[k]) * X).sum(axis=-1).T
     return found
 
 

@@ -229,6 +229,26 @@ def test_probabilities_are_near_the_exact_average_of_softmax(value):
     assert np.mean(ours) < 0.45 * np.mean(plain)
 
 
+@pytest.mark.parametrize("which", ["two", "four"])
+def test_rows_far_beyond_a_task_have_the_doubt_of_its_centre(which):
+    """As their scores are: nothing that a task knows of its slopes holds there."""
+    X, y, task = table(which)
+    est = estimator(which, 1.0).fit(X, y, task=task)
+    every = np.arange(60)
+    far, near = est.row_centre_ + 1e9, est.row_centre_
+    p, at_centre = (est.predict_proba(Z, task=every) for Z in (far, near))
+    np.testing.assert_allclose(p, at_centre, atol=1e-3)
+
+
+def test_levels_spread_by_what_is_not_known_of_shares():
+    """Of twelve tasks at a budget that asks nothing else, so that no step or vote follows."""
+    loop = Loop(HierarchicalPlan(1.0, None, "replace-one", 12, 1, C=2))
+    drive(loop.run(), lambda query, name, by: np.array([6.0, 6.0]))
+    likely = np.exp(loop.model.log_tau) > 1e-12
+    assert loop.level_noise > 1.0
+    assert loop.model.tau[likely].min() ** 2 > 0.25 * loop.level_noise
+
+
 # --------------------------------------------------------------------------- how sums are read
 def test_shares_of_classes_are_those_that_were_measured():
     m, shares, question = 1000.0, np.array([0.5, 0.3, 0.2]), queries.Base(3, 0)
