@@ -307,6 +307,8 @@ class Loop:
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
         self.update(n_present=n, centre=centre)
+        if self.pools_levels:
+            self.update(log_tau=self.above_noise(self.model.log_tau))
 
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""
