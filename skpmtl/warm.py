@@ -12,7 +12,6 @@ at the first call.
 import inspect
 import time
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
@@ -20,7 +19,6 @@ from scipy import sparse
 import skpmtl
 
 from .base import BaseMTL
-from .solvers import grams
 
 # More rows than features, and no row norm above 1.
 _TASKS, _ROWS, _FEATURES = 66, 12, 9
@@ -65,16 +63,6 @@ def inputs(n_classes):
     yield X[:_ROWS], wide, None
 
 
-@contextmanager
-def _all_loops():
-    """Inside, the matrices of few tasks are made by the loops for many."""
-    few, grams.FEW = grams.FEW, 0
-    try:
-        yield
-    finally:
-        grams.FEW = few
-
-
 def warm():
     """Fit and predict with every estimator on every kind of input.
 
@@ -85,7 +73,7 @@ def warm():
         Estimators and inputs that do not go together.
     """
     start, skipped = time.perf_counter(), []
-    with _all_loops(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         X, y, task = next(inputs(0))
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features

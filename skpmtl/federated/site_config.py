@@ -63,8 +63,8 @@ class Settings:
         """
         path = Path(path).resolve()
         given = read_toml(path)
-        parts = given.get("study", ())
-        if not isinstance(parts, list) or not parts:
+        parts = given.get("study")
+        if not (parts and isinstance(parts, list) and all(isinstance(p, dict) for p in parts)):
             raise ValueError(f"{path} names no study: it needs a table [[study]].")
         given["study"] = tuple(_checked(Participation, part, path) for part in parts)
         if any((part.rows is None) == (part.server is None) for part in given["study"]):

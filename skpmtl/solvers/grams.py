@@ -21,7 +21,6 @@ from ..tables.table import read_only, row_dots
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
-FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
 _ABREAST = 100  # width up to which inverses of 16 matrices side by side are faster than LAPACK's
 POWER_STEPS = 15
 _NEAR = 1 << 18  # numbers of rows that stay in the cache while they are worked on
@@ -67,10 +66,7 @@ def grams(X, y, offsets, scale, centre, weights=None):
 
 def products(G, W, out):
     """out_k = G_k w_k of all tasks."""
-    if G.size <= FEW:
-        np.matmul(G, W[:, :, None], out=out[:, :, None])
-    else:
-        _each_block(gram_product, G, W, out)
+    _each_block(gram_product, G, W, out)
 
 
 def invert(A):

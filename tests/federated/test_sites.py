@@ -96,6 +96,7 @@ def test_study_refuses_unknown_keys(tmp_path):
     ("text", "message"),
     [
         ("epsilon = 1.0", "names no study"),
+        ("study = [1]", "names no study"),
         ('[[study]]\nfile = "a"', "needs rows, or server="),
         ('[[study]]\nfile = "a"\nrows = "b"\nrow = "c"', "has the keys .'row'"),
         ('[[study]]\nrows = "b"', "lacks .'file'"),

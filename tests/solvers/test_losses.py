@@ -60,12 +60,11 @@ def test_gram_matrices(d, centre, weighted):
     assert_allclose(square, total)
 
 
-@pytest.mark.parametrize("few", [skpmtl.solvers.grams.FEW, 0])
-@pytest.mark.parametrize("n_tasks", [3, 11])
-def test_products_and_inverses(monkeypatch, n_tasks, few):
-    """Of few numbers and of many, task by task and several tasks at a time."""
-    monkeypatch.setattr(skpmtl.solvers.grams, "FEW", few)
-    if not few:  # by LAPACK
+@pytest.mark.parametrize("lapack", [False, True])
+@pytest.mark.parametrize("n_tasks", [3, 19])
+def test_products_and_inverses(monkeypatch, n_tasks, lapack):
+    """Of several tasks at a time, and task by task."""
+    if lapack:
         monkeypatch.setattr(skpmtl.solvers.grams, "_ABREAST", 0)
     rng, d = np.random.default_rng(0), 7
     Z, W = rng.standard_normal((n_tasks, 20, d)), rng.standard_normal((n_tasks, d))
