@@ -149,7 +149,10 @@ class TasksInUnits:
         square = self._sums(self.counts * np.einsum("ij,ij->i", X, X)) / total
         if fit_intercept:
             about_mean = square - np.einsum("ij,ij->i", mean, mean)
-            square = np.where(about_mean > _TINY * square, about_mean, square)
+            # Rows that are alike, but for what `_own_basis` adds, may be short by chance: a level
+            # would be taken for slopes that are far too large for other rows.
+            varies = about_mean > n * _TINY * square
+            square = np.where(varies, about_mean, np.maximum(square, 1.0))
         self.length = np.where(square > 0, np.sqrt(square), 1.0)
         self.unit = np.ones(len(n))
         self.X, self.near = X / self.length[self.codes, None], mean / self.length[:, None]

@@ -170,6 +170,18 @@ def test_a_task_far_from_the_initialisation_leaves_it(kind):
     assert np.linalg.norm(W - none) < 0.2 * np.linalg.norm(init) * np.sqrt(12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows, d", [(1, 4), (3, 4), (1, 8), (2, 8), (4, 8)])
+def test_rows_that_are_alike_and_short_say_little_of_slopes(kind, rows, d):
+    """A task of one row near the centre has a level, and no slope that is large elsewhere."""
+    X, y, task = problem(kind, m=12, d=d, rows=(rows, rows + 1))
+    X = 1e-3 * X[np.unique(task, return_index=True)[1][task]]
+    init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))
+    (W, *_) = fine_tuned(RoundRows(table_of(kind, X, y, task), True), [KnownModel(init, 0.2, 0.0)])
+    assert_allclose(W[..., :d], np.broadcast_to(init[:, :d], W[..., :d].shape), atol=0.05)
+    assert (W[..., d] != init[:, d]).any()
+
+
 @pytest.mark.parametrize("level", [1e5, 1e7])
 def test_the_unit_of_targets_is_how_they_vary_about_a_far_level(level):
     """By less than 1e-6 of it, where the level itself had been the unit, and was shrunk."""
