@@ -45,11 +45,9 @@ _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; of a first look at effects, and of spreads and
 # the centre together.
 _TOL, _FIRST, _NEAR = 1e-6, 0.1, 1e-3
-# Standard error of the logarithm of a spread above which only an upper end of it is known. Without
-# it, squared errors of 24 tables whose levels are all alike were 1.05 to 1.13 times as large.
-_SMALL = 1.0
 _START_OF_CENTRE = 0.1  # spread of slopes of the centre, at least
 _APART = 1e-4  # between logarithms of spreads, for slopes
+_TIMES = 6  # that weights of cells spread to their neighbours
 DEPENDENT = 1e-9  # part of what it is of, below which a number is rounding
 
 
@@ -424,12 +422,11 @@ def sure_of(model, doubts=None, **sizes):
 
 
 def _about(at, n, doubt):
-    """Log weights of n cells, octaves of a spread apart, about one: with this deviation, but for
-    `_SMALL` spreads: larger ones are no more likely because any smaller one is."""
-    variance = (doubt / math.log(2.0)) ** 2 * (doubt < _SMALL)
-    times = math.ceil(2.0 * variance)
-    weights = np.eye(n)[at]
-    for _ in range(times):
-        part = 0.5 * variance / times
+    """Log weights of n cells, octaves of a spread apart, about one: with the deviation at which the
+    variance is one standard error, twice this doubt of its logarithm, above its estimate. A spread
+    that may be none has doubts without end, and is not large for that."""
+    variance = (0.5 * math.log1p(2.0 * doubt) / math.log(2.0)) ** 2
+    weights, part = np.eye(n)[at], 0.5 * variance / _TIMES
+    for _ in range(_TIMES):
         weights = np.convolve(weights, [part, 1.0 - 2.0 * part, part], "same")
     return np.log(np.maximum(weights, 1e-300))

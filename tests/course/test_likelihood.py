@@ -10,10 +10,11 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 from skpmtl import PrivateMTL
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.likelihood import sure_of
 from skpmtl.course.personal import TaskModels
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import SLOPE_RATIO
+from skpmtl.task.priors import SLOPE_RATIO, typical
 
 TABLES = Path(__file__).parents[1] / "mixed_models"
 
@@ -165,3 +166,19 @@ def test_levels_all_alike_leave_new_tasks_their_intervals():
     assert np.sqrt(np.mean((est.intercept_ - 2.0) ** 2)) < 0.06
     low, high = est.predict_interval(X, task=task + 1000, coverage=0.9).T
     assert 2.0 < np.mean(high - low) < 3.5  # 2.4 of the model that made the rows
+
+
+def test_weights_of_spreads_follow_their_doubt_without_a_cliff():
+    """And stay within an octave or two of the estimate, however large it is."""
+    board = HierarchicalBillboard(30, 30.0, np.zeros(3), middle=0.0, width=8.0, unit=1.0)
+    doubts = np.geomspace(0.01, 5.0, 400)
+    found = [
+        typical(sure_of(board, {"tau": doubt}, tau=0.3)["log_tau"], board.law.before_tau(board.tau))
+        for doubt in doubts
+    ]
+    weights = np.exp(found)
+    assert np.abs(np.diff(weights, axis=0)).max() < 0.02
+    octaves = np.log2(board.tau) - np.log2(board.tau[weights[0].argmax()])
+    spread = np.sqrt(weights @ octaves**2)
+    assert_allclose(spread[:60], doubts[:60] / np.log(2.0), rtol=0.1)
+    assert (np.diff(spread) > 0.0).all() and spread[-1] < 2.0
