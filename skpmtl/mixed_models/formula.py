@@ -59,7 +59,7 @@ def read_formula(formula):
         raise ImportError(_INSTALL) from error
     if not isinstance(formula, str):
         raise TypeError(f"formula={formula!r} must be a string, such as 'y ~ x + (1 | g)'.")
-    single = formula
+    single = _grouped(formula)
     for pattern, written in _OF_R:
         single = re.sub(pattern, written, single)
     # A grouping without random effects, whose rows are dependent all the same, is none of formulae.
@@ -136,6 +136,21 @@ def read_formula(formula):
     }
 
 
+def _grouped(formula):
+    """The formula with I(...) for parentheses in arithmetic, which names of formulae leave out."""
+    written, inside, quote = "", [False], ""
+    for character in formula:
+        quote = quote.replace(character, "") if quote else character * (character in "'\"`")
+        if character in "({" and not quote:
+            is_call = character == "{" or bool(re.search(r"[\w.]\s*$", written))
+            written += "I" * (inside[-1] and not is_call)
+            inside.append(is_call or inside[-1])
+        elif character in ")}" and not quote and len(inside) > 1:
+            inside.pop()
+        written += character
+    return written
+
+
 def _name(term):
     if term.name == "Intercept":
         return "1"
@@ -202,7 +217,7 @@ class Design:
     def of(self, data):
         """The same of other rows."""
         frame = self._typed(data)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # unseen categories are refused before
             fixed = _numbers(self.fixed.common.evaluate_new_data(frame))
             random = np.zeros((len(fixed), 0))
@@ -219,7 +234,8 @@ class Design:
 
         try:
             names = {"np": np, **_FUNCTIONS, **self.constants}
-            return design_matrices(side, frame, na_action="error", extra_namespace=names)
+            with np.errstate(all="ignore"):
+                return design_matrices(side, frame, na_action="error", extra_namespace=names)
         except KeyError as error:
             raise ValueError(
                 f"{side!r} uses {error}, which is no column, and none of the functions C, I, bs, "
@@ -315,7 +331,15 @@ class Design:
 
 
 def _numbers(matrix):
-    return np.asarray(matrix.design_matrix, dtype=float)
+    found = np.asarray(matrix.design_matrix, dtype=float)
+    finite = np.isfinite(found).all(axis=0)
+    if not finite.all():
+        names = [name for name, good in zip(matrix.as_dataframe(), finite, strict=True) if not good]
+        raise ValueError(
+            f"Terms {listed(names)} have values that are not finite, as logarithms of numbers below "
+            "zero, or polynomials of a constant column, have: change the terms, or drop these rows."
+        )
+    return found
 
 
 def response_of(parts, data, public, is_private):

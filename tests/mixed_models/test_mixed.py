@@ -324,6 +324,40 @@ def test_what_r_writes_in_another_way_is_read(as_in_r, here):
     assert_allclose(one.predict(data), other.predict(data), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("term", "of_x"),
+    [
+        ("{(x - 5) / 10}", lambda x: (x - 5.0) / 10.0),
+        ("I((x - 5)^2)", lambda x: (x - 5.0) ** 2),
+        ("log((x + 1) * (2 + x))", lambda x: np.log((x + 1.0) * (2.0 + x))),
+        ("I(x - (x - 5)**2 / (1 + (x + 1) / 2))", lambda x: x - (x - 5) ** 2 / (1 + (x + 1) / 2)),
+        ("np.exp(-(x + 1) / 4)", lambda x: np.exp(-(x + 1.0) / 4.0)),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [None, 30.0])
+def test_parentheses_in_terms_are_arithmetic(term, of_x, epsilon):
+    """Of fixed and random effects, and of the target: names of formulae leave them out."""
+    data = table()
+    data["w"], data["v"] = of_x(data["x"]), np.log((data["y"] + 40.0) / 2.0)
+    known = {"epsilon": epsilon, "random_state": 0, "public": {"g": range(M)}}
+    fits = []
+    for formula in (f"log((y + 40) / 2) ~ {term} + ({term} | g)", "v ~ w + (w | g)"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fits.append(skpmtl.mixed(formula, data, **known))
+    assert_allclose(*(fit.params for fit in fits), rtol=1e-9)
+    assert_allclose(*(fit.predict(data) for fit in fits), rtol=1e-9)
+
+
+@pytest.mark.parametrize("formula", ["y ~ log(x) + (1 | g)", "y ~ x + (1 + log(x) | g)"])
+def test_terms_that_are_not_finite_are_refused(formula):
+    data = table()
+    with pytest.raises(ValueError, match=r"Terms \['log\(x\)'\] have values that are not finite"):
+        exact(formula, data.assign(x=data["x"] - 5.0))
+    with pytest.raises(ValueError, match="not finite"):
+        exact(formula, data).predict(data.assign(x=-1.0))
+
+
 def test_missing_values_are_refused():
     for column in ("x", "y", "g"):
         data = table().astype({"g": float})
