@@ -5,7 +5,9 @@ or columns than the others of its block are zeros, which change no bit of what i
 it. A task of more rows has several lanes in a row, whose sums over rows are added up.
 """
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,7 +41,7 @@ class Chunk:
     @classmethod
     def all(cls, rows, root):
         """Of all tasks, those of few rows first. That of a table of one chunk is kept with its
-        rows for the next call, which mostly is about the same shape."""
+        rows for the next call, which often is about the same shape."""
         sizes = np.diff(rows.offsets)
         order = np.argsort(sizes, kind="stable")
         width = max(rows.X.shape[1], 1) + rows.n_subgroups[order]
@@ -48,18 +50,21 @@ class Chunk:
         if len(parts) > 1:
             yield from (cls.of(rows, root, tasks, sizes[tasks]) for tasks in parts)
             return
-        if rows.chunk is None or not np.array_equal(rows.chunk[0], root):
-            rows.chunk = root, cls.of(rows, root, order, sizes[order])
-        yield rows.chunk[1]
+        known, kept = rows.chunk or (None, None)
+        if kept is None or not np.array_equal(known, root):
+            kept = cls.of(rows, root, order, sizes[order], kept)
+        rows.chunk = root, kept
+        yield kept
 
     @classmethod
-    def of(cls, rows, root, tasks, sizes):
+    def of(cls, rows, root, tasks, sizes, kept=None):
+        """`kept`: the same tasks in coordinates of another shape."""
         r = root.shape[1]
         starts = np.cumsum(sizes) - sizes
         places = np.repeat(rows.offsets[tasks] - starts, sizes) + np.arange(sizes.sum())
         few, n_subgroups = np.minimum(sizes, r), rows.n_subgroups[tasks]
         A = np.zeros((len(places), max(_even((few + n_subgroups).max(initial=r)), 2)))
-        X = rows.X[places]
+        X = rows.X[places] if kept is None else kept.X
         A[:, :r] = row_products(X, root)
         basis = {}
         for n in np.unique(sizes[sizes < r]):
@@ -79,7 +84,10 @@ class Chunk:
             at = subgroups + np.repeat(few - first[tasks], n_subgroups)
         owner = np.repeat(np.arange(len(tasks)), n_subgroups)
         known = few + n_subgroups, subgroups, (owner, at)
-        return cls(tasks, places, codes, sizes, X, A, r, basis, *known)
+        found = cls(tasks, places, codes, sizes, X, A, r, basis, *known)
+        if kept is not None and np.array_equal(kept.columns, found.columns):
+            found.blocks = kept.blocks
+        return found
 
     def of_subgroups(self):
         """Which coordinates are indicators of subgroups, (m, E); (m, 0) where none is."""
@@ -146,6 +154,7 @@ class Chunk:
             info[some, :, 1:, :1], info[some, :, :1, 1:] = both, both.swapaxes(-1, -2)
         return score, info
 
+    @cached_property
     def blocks(self):
         """Layouts of all tasks: blocks of the same numbers of rows and columns together."""
         m, n = len(self.tasks), self.sizes
@@ -169,10 +178,10 @@ class Chunk:
         columns = np.append(self.columns, 0)[task]
         lengths, widths = (np.maximum(_even(x.max(axis=1)), 2) for x in (count, columns))
         ends = np.flatnonzero(np.diff(lengths) | np.diff(widths)) + 1
-        for some in np.split(np.arange(len(first)), ends):
-            yield Lanes(
-                first[some], count[some], task[some], head[some], lengths[some[0]], widths[some[0]]
-            )
+        return [
+            Lanes(*(x[some] for x in (first, count, task, head)), lengths[some[0]], widths[some[0]])
+            for some in np.split(np.arange(len(first)), ends)
+        ]
 
 
 def _even(n):
@@ -202,10 +211,10 @@ class Lanes:
     head: np.ndarray  # first lane of the task, among all of the chunk
     n: int
     k: int
+    fixed: np.ndarray | None = None  # numbers of rows that are laid out once
 
     def __post_init__(self):
         there = np.arange(self.n)[:, None] < self.count[:, None]
-        self.there = there.astype(float)
         self._rows = np.where(there, self.first[:, None] + np.arange(self.n)[:, None], -1)
 
     @property
@@ -229,10 +238,18 @@ class Lanes:
         x = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[self.task]
         return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
-    def put(self, found, out):
-        """(blocks, ..., WIDE) into (m, ...), of which axes may be longer."""
-        lanes = np.moveaxis(found, -1, 1).reshape(self.task.size, *found.shape[1:-1])
-        task = self.task.ravel()
-        used = np.flatnonzero(task < len(out))
+    def put(self, found, shapes, out):
+        """(blocks, R, WIDE), numbers of these shapes, into what `out` has of them, (m, ...).
+
+        Axes there may be longer.
+        """
+        task, at = self.task.ravel(), 0
+        used = np.flatnonzero(task < len(out["evidence"]))
         used = used[self.head.ravel()[used] == used + self.head[0, 0] // WIDE * WIDE]
-        out[(task[used], *(slice(end) for end in lanes.shape[1:]))] = lanes[used]
+        found = found.transpose(0, 2, 1).reshape(task.size, -1)[used]
+        for name, shape in shapes.items():
+            size = math.prod(shape)
+            if name in out:
+                own = found[:, at : at + size].reshape(len(used), *shape)
+                out[name][(task[used], *map(slice, shape))] = own
+            at += size

@@ -240,37 +240,29 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         constant = chunk.sums(y - y * np.log(np.maximum(y, 1e-300)))
     many = (chunk.sums(weight) > _MANY) | (chunk.sizes > ROWS)
     reach = row_products(size, (root**2).sum(axis=1))
-    of_rows = {"target": targets, "about": about, "begin": begin}
-    both = {"weight": weight, "there": np.ones(len(at))}
-    of_rows |= {name: np.repeat(x[:, None], C, axis=1) for name, x in both.items()}
+    ones = np.ones_like(targets)
+    fixed = np.stack([targets, weight[:, None] * ones, begin, ones], axis=1)
+    of_tasks = np.column_stack([chunk.sizes, many, constant, reach, level[tasks]])
     squares = chunk.squares(root, size) if asked == _SECOND else np.zeros((m, 0, 0))
     nested, of_subgroups = len(chunk.subgroups) > 0 or None, chunk.of_subgroups()
-    of_tasks = {"count": chunk.sizes, "many": many, "constant": constant, "reach": reach}
-    of_tasks |= {"prior": level[tasks]}
-    square = (1 + E) * (asked > _MEANS)
-    out = {"evidence": weights.shape, "level": (C,), "slopes": (C, E), "typical": (C, 2)}
-    out |= {"moment": (C, square, square), "outside": ()}
-    out = {name: np.zeros((m, *shape)) for name, shape in out.items()}
+    out = _found(C, E, weights.shape, (1 + E) * (asked > _MEANS))
+    out = {name: np.zeros((m, *out[name])) for name in (out if asked else ["evidence"])}
     kind = rows.kind == POISSON or None, rows.kind == SOFTMAX or None, nested
-    for lanes in chunk.blocks():
+    for lanes in chunk.blocks:
         blocks, n, k = len(lanes.task), lanes.n, lanes.k
         widths = (1 + k) * (asked > _MEANS), k * (asked == _SECOND), k * (nested is not None)
         work = np.zeros((_size(_of_work(C, n, k, weights.shape[-1])), WIDE))
-        shapes = _of_block(C, n, k, weights.shape, *widths)
-        given = np.zeros((blocks, _size(shapes), WIDE))
-        part = parts(given, shapes)
-        part.A[:] = lanes.of_columns(chunk.A)
-        for name, x in of_rows.items():
-            getattr(part, name)[:] = lanes.of_rows(x)
-        for name, x in of_tasks.items():
-            getattr(part, name)[:] = lanes.of_tasks(x)
-        part.squares[:] = lanes.of_tasks(squares[:, : widths[1], : widths[1]])
-        part.nested[:] = lanes.of_tasks(of_subgroups[:, : widths[2]])
-        sizes = blocks, C, n, k, *widths
-        arguments = work, given, lanes.heads, sizes, grids, weights.ravel()
-        _posterior(kind, *arguments, ratio, tol, asked)
-        for name, into in out.items():
-            lanes.put(getattr(part, name), into)
+        own = squares[:, : widths[1], : widths[1]].reshape(m, -1), of_subgroups[:, : widths[2]]
+        own = lanes.of_tasks(np.hstack([*own, of_tasks]))
+        given = lanes.of_rows(about), lanes.of_columns(chunk.A), own
+        given = np.concatenate([x.reshape(blocks, -1, WIDE) for x in given], axis=1)
+        shapes = _found(C, k, weights.shape, widths[0])
+        found = np.zeros((blocks, _size(shapes), WIDE))
+        if lanes.fixed is None:
+            lanes.fixed = lanes.of_rows(fixed).reshape(blocks, -1, WIDE)
+        arguments = work, lanes.fixed, given, found, lanes.heads, (blocks, C, n, k, *widths), grids
+        _posterior(kind, *arguments, weights.ravel(), ratio, tol, asked)
+        lanes.put(found, shapes, out)
     return SimpleNamespace(**out)
 
 
@@ -280,14 +272,23 @@ def _size(shapes):
 
 # ----------------------------------------------------------------------------------- kernels
 # Of tasks side by side, `s` has all numbers by name: rows of 16, one for each task, along the axes
-# of `_of_block` and `_of_work`. What one task gets does not depend on the others.
-def _of_block(C, n, k, cells, square, of_squares, of_nested):
-    """What is given of a block, and what is found; `square` is 0 where no moments are asked for."""
-    given = dict.fromkeys(("target", "weight", "about", "begin", "there"), (C, n))
-    given |= {"A": (n, k), "squares": (of_squares, of_squares), "nested": (of_nested,)}
-    given |= dict.fromkeys(("count", "many", "constant", "reach"), ()) | {"prior": (C,)}
-    out = {"level": (C,), "slopes": (C, k), "moment": (C, square, square), "typical": (C, 2)}
-    return given | out | {"outside": (), "evidence": cells}
+# of `_fixed`, `_given`, `_found` and `_of_work`. What one task gets does not depend on the others.
+def _fixed(C, n):
+    """What no model changes of the rows of a block."""
+    return dict.fromkeys(("target", "weight", "begin", "there"), (C, n))
+
+
+def _given(C, n, k, of_squares, of_nested):
+    """What is given of a block besides what is fixed."""
+    given = {"about": (C, n), "A": (n, k)}
+    given |= {"squares": (of_squares, of_squares), "nested": (of_nested,)}
+    return given | dict.fromkeys(("count", "many", "constant", "reach"), ()) | {"prior": (C,)}
+
+
+def _found(C, k, cells, square):
+    """What is found; `square` is 0 where no moments are asked for."""
+    found = {"level": (C,), "slopes": (C, k), "moment": (C, square, square), "typical": (C, 2)}
+    return found | {"outside": (), "evidence": cells}
 
 
 def _of_work(C, n, k, T):
@@ -674,9 +675,9 @@ def _evidence(s, kappa, phi, of_phi):
 
 def _of_blocks(arguments):
     # What is None is not compiled: `counts`, `several` classes, and `nested` subgroups.
-    (counts, several, nested), work, given, heads, sizes, grids, log_weights, *rest = arguments
-    ratio, tol, asked = rest
-    blocks, C, n, k, *widths = sizes
+    (counts, several, nested), work, fixed, given, found, heads, *rest = arguments
+    sizes, grids, log_weights, ratio, tol, asked = rest
+    blocks, C, n, k, square, *widths = sizes
     kappa, phi, of_phi, t2, flat, along = grids
     K, P, T = kappa.shape[0], phi.shape[0], t2.shape[0]
     C = 1 if several is None else C
@@ -687,8 +688,10 @@ def _of_blocks(arguments):
     known |= dict(with_subgroups=nested is not None, lower=0.5 * (kind == POISSON))
     known |= vars(parts(work, _of_work(C, n, k, T)))
     for b in loop(blocks):
-        own = parts(given[b], _of_block(C, n, k, (K, P, T), *widths))
-        s = SimpleNamespace(**known, **vars(own))
+        own = vars(parts(fixed[b], _fixed(C, n)))
+        own |= vars(parts(given[b], _given(C, n, k, *widths)))
+        own |= vars(parts(found[b], _found(C, k, (K, P, T), square)))
+        s = SimpleNamespace(**known, **own)
         s.pool, s.sums = (partial(f, heads=heads, b=b) for f in (pool, pooled))
         s.any_few = largest(1.0 - s.many) > 0.0
         out, A = (s.level, s.slopes, s.moment, s.typical, s.outside), s.A
@@ -748,5 +751,5 @@ traced(_of_blocks)
 
 
 @njit
-def _posterior(kind, work, given, heads, sizes, grids, log_weights, ratio, tol, asked):
-    _of_blocks((kind, work, given, heads, sizes, grids, log_weights, ratio, tol, asked))
+def _posterior(kind, work, fixed, given, found, heads, sizes, grids, logs, ratio, tol, asked):
+    _of_blocks((kind, work, fixed, given, found, heads, sizes, grids, logs, ratio, tol, asked))

@@ -217,6 +217,25 @@ def test_dispersion_of_counts_is_found():
 
 # ------------------------------------------------------------------------- what tasks depend on
 @pytest.mark.parametrize("kind", [LOGISTIC, POISSON, SOFTMAX])
+def test_what_is_kept_of_other_shapes_changes_nothing(kind):
+    rng, C = np.random.default_rng(4), 1 + 2 * (kind == SOFTMAX)
+    X, y = drawn(kind if kind == POISSON else LOGISTIC, 37, 4, rng)
+    rows, grids = (
+        replace(rows_of(kind, X, y, C=C), offsets=np.array([0, 2, 7, 37])),
+        (ONE, ONE, TAU),
+    )
+    for root in (np.eye(4), np.diag([1.0, 2.0, 0.5, 1.0]), np.eye(4)[:, :2], np.eye(4)):
+        centre = rng.normal(size=(C, 4))
+        for moments in (None, "means", "second", "information"):
+            options = {"size": None if moments == "information" else np.ones(4)}
+            asked = root, 0.1, centre, grids, np.zeros((1, 1, len(TAU)))
+            found = posterior(rows, *asked, moments=moments, **options)
+            fresh = posterior(replace(rows, chunk=None), *asked, moments=moments, **options)
+            for x, y in zip(found, fresh, strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("kind", [LOGISTIC, POISSON, SOFTMAX])
 def test_other_tasks_do_not_matter(kind):
     rng, C = np.random.default_rng(1), 3 if kind == SOFTMAX else 1
     sizes = np.array([3, 0, 9, 1, 150, 40])  # of one lane and of several
