@@ -336,8 +336,8 @@ def _numbers(matrix):
     if not finite.all():
         names = [name for name, good in zip(matrix.as_dataframe(), finite, strict=True) if not good]
         raise ValueError(
-            f"Terms {listed(names)} have values that are not finite, as logarithms of numbers below "
-            "zero, or polynomials of a constant column, have: change the terms, or drop these rows."
+            f"Terms {listed(names)} have values that are not finite, as logarithms of numbers "
+            "below zero or polynomials of a constant column do: change them, or drop these rows."
         )
     return found
 
