@@ -44,10 +44,6 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # asinh of centres in scales, too.
 FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
-# Width of bins of a second zoom over the first, where levels are in too many bins to be seen.
-# Errors without it, of 55 random tables (seeds 20000 to 20063) at 1, 3 and 10: .998, 1.02 and 1.002
-# of those with it, the worst 1.94.
-COARSER = 4.0
 HALVINGS = 10  # of a unit that is the width of the window: down to a thousandth of it
 # Halvings that are as likely as none: OPEN less the octaves of the squared signal of a zoom, and at
 # least SURELY. A zoom sees levels in k of 32 bins where n / noise is 4 root(k), so that others may
@@ -56,11 +52,6 @@ HALVINGS = 10  # of a unit that is the width of the window: down to a thousandth
 # eight draws of three cells of few rows 2.7, 1.03 and 1.01 times the best reference for 6.9, 1.49
 # and 1.01; six halvings about a middle of two: 19, 17 and 38.
 OPEN, SURELY = 12.0, 3.0
-# Where so many are open and no zoom saw levels, there is no place: the unit would follow a window
-# that is too wide. Errors over the best reference, a table of 49 tasks at epsilon 1 (seed 9513),
-# ten draws: .98, the worst 1.26, for 9.3 and 75. With none open 30 fresh tables of few tasks were
-# 1.005 and 1.06 times as bad at 1 and 3, the worst 3.6.
-LOST = 5.0
 # Answers about shares of classes are cut at so many times what a rare class may be, or where their
 # noise is this part of it.
 RARE, RARE_DOUBT = 3.0, 0.05
@@ -209,7 +200,8 @@ class Loop:
 
     def zoom(self, middle, half, width):
         """Middle and half of the range of levels in bins of this width, or None."""
-        zoom, n = queries.Zoom(middle, half, width), self.model.n_present
+        n, private = self.model.n_present, self.plan.is_private
+        zoom = queries.Zoom(middle, half, width, private)
 
         def read(found, noise, _):
             return n, None, read_zoom(found, noise, zoom, n)
@@ -219,8 +211,8 @@ class Loop:
 
     def find_place(self):
         """The window of levels and the unit of y, or neither."""
-        place = self.plan.looks_of_place
-        _, unit, window = yield from self.look(queries.Place(), place, read_place)
+        place, question = self.plan.looks_of_place, queries.Place(self.plan.is_private)
+        _, unit, window = yield from self.look(question, place, read_place)
         if not self.pools_levels:
             # Without an intercept the size of a target is that of its spread, too.
             size = window and window[1]
@@ -236,15 +228,11 @@ class Loop:
                 break
             width = max(2.0 * half / FINER, unit or 0.0)
             near = yield from self.zoom(middle, half, width)
-            if near is None and self.plan.is_private:
-                near = yield from self.zoom(middle, half, COARSER * width)
             if near is None:
                 break
             before, (middle, half) = half, near
             if half > NARROWER * before:
                 break
-        if unit is None and half == window[1] and self.halvings > LOST:
-            return
         self.update(middle=middle, width=half, unit=unit or half, log_tau=None)
 
     @property
@@ -277,7 +265,7 @@ class Loop:
 
     def find_rates(self):
         """The window of the levels of counts, or none."""
-        question = queries.Rates(by_event=EQUAL in self.plan.structures)
+        question = queries.Rates(EQUAL in self.plan.structures, self.plan.is_private)
         _, self.events, window = yield from self.look(
             question, self.plan.looks_of_place, read_rates
         )

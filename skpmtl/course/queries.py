@@ -3,7 +3,7 @@
 ======== ================================================= ==========================
 kind     contribution of a task                            sensitivity, replace-one
 ======== ================================================= ==========================
-place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the sum of
+place    weighted bumps about bins; `zoom` and `rates` too root of 2 times the sum of
                                                            squared weights; once those
                                                            of a single bin
 base     parts of the rows of a task in the classes but    root of 2.25, and of 1.25
@@ -29,6 +29,7 @@ and `skpmtl.course.shapes` for moments and columns.
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -147,13 +148,26 @@ class Question:
 
 
 # ------------------------------------------------------------------------------------ place
+@cache
+def bumps(n, clipped):
+    """What a task adds to n bins in order, by its own bin: (n, n), of which columns have length 1.
+
+    Of a task in one bin all of it, of many tasks in neighbouring bins more than bins apart would
+    have: a place is found where these add up to more than noise. Without a budget bins are apart.
+    """
+    away = np.subtract.outer(np.arange(n), np.arange(n))
+    found = np.exp(-0.5 * away**2) if clipped else np.eye(n)
+    return found / np.linalg.norm(found, axis=0)
+
+
 class _Bins(Question):
     """Bins in blocks, of which a task has one at most; `weights` are those of the blocks.
 
-    A task sends the number of its bin in every block; what is no such number counts as none.
+    A task sends the number of its bin in every block; what is no such number counts as none. It
+    adds a bump about it in blocks whose bins are `in_order`, the first ones, in others one.
     """
 
-    reads_model = False
+    reads_model, in_order = False, 1
 
     @property
     def size(self):
@@ -179,7 +193,8 @@ class _Bins(Question):
         blocks = []
         for bins, count, weight in zip(sent.T, self.counts, self.weights, strict=False):
             there = bins[bins >= 0].astype(np.int64)
-            blocks.append(weight * np.bincount(there, minlength=count))
+            adds = bumps(count, self.clipped and len(blocks) < self.in_order)
+            blocks.append(weight * (adds @ np.bincount(there, minlength=count)))
         return np.concatenate(blocks)
 
 
@@ -191,7 +206,8 @@ class Place(_Bins):
     """
 
     kind, sends = "place", (3,)
-    counts, weights = (BINS, BINS, 2), (1.0, 1.0, SIGN)
+    counts, weights, in_order = (BINS, BINS, 2), (1.0, 1.0, SIGN), 2
+    clipped: bool = True
 
     def answer(self, tasks, model):
         s = tasks.summaries
@@ -212,6 +228,7 @@ class Zoom(_Bins):
     middle: float
     half: float
     width: float
+    clipped: bool = True
 
     @property
     def counts(self):
@@ -232,6 +249,7 @@ class Rates(_Bins):
 
     kind, sends = "rates", (2,)
     by_event: bool = False
+    clipped: bool = True
 
     @property
     def counts(self):
