@@ -13,10 +13,12 @@ _INSTALL = "Formulas need the package formulae: pip install skpmtl[formula]"
 # As R has them, without a prefix.
 _NAMES = "exp", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "abs", "floor", "pi"
 _FUNCTIONS = {name: getattr(np, name) for name in _NAMES}
-# What R writes in another way than formulae: powers, independent effects, effects without an
-# intercept behind the slopes, and categories.
+# What R writes in another way than formulae: powers, and that they come before a sign; independent
+# effects, effects without an intercept behind the slopes, and categories.
+_POWER = r"[\w.]+(?:\([^()]*\))?\s*\*\*\s*[\w.]+"
 _OF_R = (
     (r"\^", "**"),
+    (rf"([({{,=*/+<>-]\s*-\s*)({_POWER})", r"\1I(\2)"),
     (r"\|\|", "|"),
     (r"\(([^()|]*?)\s*(?:\+\s*0|-\s*1)\s*\|", r"(0 + \1 |"),
     (r"\|\s*(?:as\.)?factor\(\s*([\w.]+)\s*\)", r"| \1"),

@@ -332,11 +332,13 @@ def test_what_r_writes_in_another_way_is_read(as_in_r, here):
         ("log((x + 1) * (2 + x))", lambda x: np.log((x + 1.0) * (2.0 + x))),
         ("I(x - (x - 5)**2 / (1 + (x + 1) / 2))", lambda x: x - (x - 5) ** 2 / (1 + (x + 1) / 2)),
         ("np.exp(-(x + 1) / 4)", lambda x: np.exp(-(x + 1.0) / 4.0)),
+        ("exp(-x^2 / 20)", lambda x: np.exp(-(x**2) / 20.0)),
+        ("I(x - -log(x + 1) ** 2)", lambda x: x + np.log(x + 1.0) ** 2),
     ],
 )
 @pytest.mark.parametrize("epsilon", [None, 30.0])
-def test_parentheses_in_terms_are_arithmetic(term, of_x, epsilon):
-    """Of fixed and random effects, and of the target: names of formulae leave them out."""
+def test_terms_are_the_arithmetic_of_r(term, of_x, epsilon):
+    """Of fixed and random effects, and of the target: names of formulae leave parentheses out."""
     data = table()
     data["w"], data["v"] = of_x(data["x"]), np.log((data["y"] + 40.0) / 2.0)
     known = {"epsilon": epsilon, "random_state": 0, "public": {"g": range(M)}}
