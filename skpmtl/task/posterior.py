@@ -27,7 +27,6 @@ and every call of a library is of the rows of one task.
 
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -269,7 +268,6 @@ E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU, S2_UU = range(10)
 _BLOCK = 1024  # tasks of which these are kept at once
 
 
-@lru_cache(maxsize=16)
 def _cells(scales, by=None):
     """All theta; of all pairs of kappa and sigma, sorted by the grid `by`, sigma^2, its inverse and
     logarithm, log weights, and which theta; tau^2, ascending, and weights (T, 2); whether evidence
@@ -285,19 +283,19 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", 1 if by is None else len(getattr(scales, by))
 
 
-def _known(dec, level, slopes, scales, some=slice(None)):
+def _known(dec, level, slopes, cells, some=slice(None)):
     """Log evidence and sums of these tasks, whose levels and slopes are given, block by block.
 
-    -> slice of them, log evidence (m,), all theta, sums (10, m, R)
+    -> slice of them, log evidence (m,), sums (10, m, R)
     """
-    *cells, _ = _cells(scales)
+    *cells, _ = cells
     starts, values, both, of_tasks = dec._centred(level, slopes, some)
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
         total, sums = np.zeros((len(own), 1)), np.zeros((10, len(own), len(cells[0])))
         _posterior(starts[first : first + len(own) + 1], values, both, own, *cells, total, sums)
-        yield block, total[:, 0], cells[0], sums
+        yield block, total[:, 0], sums
 
 
 def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, out, sums):
@@ -360,9 +358,10 @@ def of_origin(dec, level, slopes, scales):
 
     -> log evidence (m,), score (m, d)
     """
-    m, theta = len(dec.rows.n), _cells(scales)[0]
+    m, cells = len(dec.rows.n), _cells(scales)
+    theta = cells[0]
     total, near, weights = np.zeros(m), np.zeros(m), np.zeros((2, m, len(theta)))
-    for some, total[some], _, known in _known(dec, level, slopes, scales):
+    for some, total[some], known in _known(dec, level, slopes, cells):
         e = known[E]
         of_mean = theta * (e * e * known[S2_UU] - known[S2_U])
         near[some] = of_mean.sum(axis=1)
@@ -375,9 +374,10 @@ def _in_means(dec, level, slopes, scales, gap):
 
     -> all theta, log evidence (m,), mean of l - c (m,), of x0 (m,), weights of r and h (2, m, R)
     """
-    m, theta = len(dec.rows.n), _cells(scales)[0]
+    m, cells = len(dec.rows.n), _cells(scales)
+    theta = cells[0]
     own, weights = np.zeros((3, m)), np.zeros((2, m, len(theta)))
-    for some, total, _, known in _known(dec, level, slopes, scales):
+    for some, total, known in _known(dec, level, slopes, cells):
         e, of_mean = gap(known), theta * known[S2_U]
         own[0, some] = total
         own[1, some] = (e * (known[ONE] - known[C] * known[S2_U])).sum(axis=1)
@@ -429,11 +429,12 @@ def information(dec, level, slopes, scales, some=slice(None)):
 
     -> log evidence (m,), score (m, 1 + d), information (m, 1 + d, 1 + d)
     """
-    m, d = dec.x_mean.shape
+    (m, d), cells = dec.x_mean.shape, _cells(scales)
+    theta = cells[0]
     first, last, _ = some.indices(m)
     total = np.zeros(last - first)
     score, info = np.zeros((last - first, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
-    for block, total[block], theta, known in _known(dec, level, slopes, scales, some):
+    for block, total[block], known in _known(dec, level, slopes, cells, some):
         of_e = known[U] * known[E]
         score[block, 0] = of_e.sum(axis=1)
         begin, end = first + block.start, min(first + block.stop, last)
@@ -489,10 +490,11 @@ def covariances(dec, level, slopes, scales):
 
     -> log evidence (m,), moments (m, 1 + d, 1 + d), mean of I - D J (m, 1 + d, 1 + d)
     """
-    m, d = dec.x_mean.shape
+    (m, d), cells = dec.x_mean.shape, _cells(scales)
+    theta = cells[0]
     S, out, total = dec.shape, np.zeros((m, 1 + d, 1 + d)), np.zeros(m)
     kept = np.tile(np.eye(1 + d), (m, 1, 1))
-    for some, total[some], theta, known in _known(dec, level, slopes, scales):
+    for some, total[some], known in _known(dec, level, slopes, cells):
         e, c = known[E], known[C]
         e2, f = e * e, known[S2] - c * known[S4_U]  # sigma^2 times the mean of tau^2 / u
         own = c * f + e2 * (known[ONE] - 2.0 * c * known[S2_U] + c * c * known[S4_UU])

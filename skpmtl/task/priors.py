@@ -227,7 +227,7 @@ def _laws():
 LAWS = _laws()
 
 
-@dataclass(eq=False)
+@dataclass
 class Scales:
     """Log weights on the grids of kappa, sigma and tau, which are independent.
 
