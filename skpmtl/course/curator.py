@@ -13,6 +13,7 @@ from scipy.special import expit
 from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
 from ..tables.factors import FactorEffects
+from ..task.mixture import against_others
 from ..task.priors import (
     BEFORE_RATIO,
     FAR_SHARES,
@@ -487,7 +488,9 @@ class Loop:
         """
         far = max(1.0 - self.reach, 0.0) * self.level_unit * (not self.plan.n_classes)
         far *= self.plan.is_private
-        return at_least(log_tau, self.model.tau**2, self.level_noise + far**2)
+        # Of shares it is that of a score less the others.
+        noise = self.level_noise / against_others(self.model.n_outputs)
+        return at_least(log_tau, self.model.tau**2, noise + far**2)
 
     def relation(self, share):
         """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
