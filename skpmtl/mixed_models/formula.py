@@ -292,7 +292,13 @@ class Design:
             return list(seen[name].cat.categories)
         if hasattr(column, "cat"):
             return list(column.cat.categories)
-        return sorted(column.unique())
+        levels = column.unique()
+        if not all(isinstance(level, str) for level in levels):
+            raise ValueError(
+                f"Column {name!r} has values that are neither text nor of a type of numbers: "
+                ".astype(float) makes numbers of it, and .astype(str) categories."
+            )
+        return sorted(levels)
 
     def _check_row_by_row(self):
         """Refuse terms that depend on other rows, found on rows that are made up.

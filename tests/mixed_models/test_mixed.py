@@ -351,6 +351,19 @@ def test_terms_are_the_arithmetic_of_r(term, of_x, epsilon):
     assert_allclose(*(fit.predict(data) for fit in fits), rtol=1e-9)
 
 
+@pytest.mark.parametrize("change", ["objects", "dates", "mixed"])
+def test_columns_of_no_type_are_refused(change):
+    """Every number would be a category of its own."""
+    data = table()
+    values = {
+        "objects": data["x"].astype(object),
+        "dates": pd.to_datetime("2020-01-01") + pd.to_timedelta(data["x"], unit="D"),
+        "mixed": data["x"].astype(object).where(data["x"] > 2.0, "few"),
+    }
+    with pytest.raises(ValueError, match=r"'x'.*\.astype\(float\) makes numbers"):
+        exact("y ~ x + (1 | g)", data.assign(x=values[change]))
+
+
 @pytest.mark.parametrize("formula", ["y ~ log(x) + (1 | g)", "y ~ x + (1 + log(x) | g)"])
 def test_terms_that_are_not_finite_are_refused(formula):
     data = table()
