@@ -6,6 +6,7 @@ Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense.
 import numpy as np
 
 from .._runtime.jit import njit
+from .linalg import packed_product
 
 
 @njit
@@ -75,18 +76,18 @@ def row_gram_rows(K, offsets, starts, X, out):
 
 
 @njit
-def row_arrow(X, rows, shared, offsets, starts, K, pivot, centre, t, R, out):
+def row_arrow(X, rows, shared, offsets, starts, K, ones, pivot, centre, t, R, out):
     """Blocks of the Hessians of all tasks solved for R, by n_k x n_k matrices.
 
     With z = X_k r / t, for every output of a task: b = (c - 1'K_k z) / pivot_k and
     w = (r - X_k' K_k (z + b 1)) / t, from (r, c) in R to (w, b) in `out`; b = c without `centre`.
-    K and pivot have a row and a column for every output, or one for all.
+    K, `ones` = K 1 and pivot have a row and a column for every output, or one for all.
     """
     C, d = R.shape[1], R.shape[2] - 1
     longest = 0
     for k in range(R.shape[0]):
         longest = max(longest, offsets[k + 1] - offsets[k])
-    z, u, ones = np.empty(longest), np.empty(longest), np.empty(longest)
+    z, u = np.empty(longest), np.empty(longest)
     for k in range(R.shape[0]):
         lo = offsets[k]
         n = offsets[k + 1] - lo
@@ -98,25 +99,14 @@ def row_arrow(X, rows, shared, offsets, starts, K, pivot, centre, t, R, out):
                 for j in range(d):
                     s += x[j] * r[j]
                 z[p] = s / t
-            at = starts[k]
-            for p in range(n):
-                row, a = K[g, at : at + p + 1], z[p]
-                s, o = row[p] * a, row[p]
-                for q in range(p):
-                    s += row[q] * z[q]
-                    o += row[q]
-                for q in range(p):
-                    u[q] += row[q] * a
-                    ones[q] += row[q]
-                u[p], ones[p] = s, o
-                at += p + 1
+            packed_product(K[g], starts[k], n, z, u)
             b = r[d]
             if centre:
                 for p in range(n):
                     b -= u[p]
                 b /= pivot[k, g]
                 for p in range(n):
-                    u[p] += b * ones[p]
+                    u[p] += b * ones[g, lo + p]
             for j in range(d):
                 w[j] = r[j]
             w[d] = b

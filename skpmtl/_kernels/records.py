@@ -174,7 +174,7 @@ def clipped_sum(Z, at, y, norms, lo, loss, clip_norm, W, z, G, weights):
 
 
 @njit
-def row_scores(Z, n, W, out):
+def scores_of_rows(Z, n, W, out):
     """out[c, i] = w_c' z_i of the first n rows."""
     for c in range(W.shape[0]):
         w = W[c]
@@ -240,7 +240,7 @@ def row_products(
                 counts = norms[i] * norms[i] < np.inf and norms[p] * norms[p] < np.inf
                 a = own[i, p] if counts else 0.0
                 own[i, p], own[p, i] = a, a
-        row_scores(Z, n, V, z)
+        scores_of_rows(Z, n, V, z)
         square = 0.0  # of the length of the vector whose products with the rows are z
         for j in range(d):
             square += begin[j] * begin[j]
@@ -298,7 +298,7 @@ def row_steps(
         n = offsets[k + 1] - lo
         length, own = rate[k] / n, K[ends[k] : ends[k + 1]].reshape(n, n)
         scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
-        row_scores(Z, n, start[a if start.shape[0] > 1 else 0], s)
+        scores_of_rows(Z, n, start[a if start.shape[0] > 1 else 0], s)
         moved[:] = 0.0
         for t in range(n_steps):
             for i in range(n):

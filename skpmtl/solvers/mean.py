@@ -395,6 +395,7 @@ class _RowArrow(Arrow):
         self.core = np.zeros((len(state.count), self.groups, d, d))
         self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
         self.K, self.pivot = np.empty((self.groups, self.starts[-1])), np.ones((m, self.groups))
+        self.ones = np.empty((self.groups, table.n_rows))
         for first, last, rows, X in row_blocks(table):
             part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
             starts, scale = self.starts[first : last + 1], centred.scale[part]
@@ -404,7 +405,7 @@ class _RowArrow(Arrow):
                 build_row_grams(X, ends, starts, scale, False, K, a)
                 if not invert_row_grams(K, ends, starts, t / scale):
                     raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
-                ones, KX = np.empty(len(a)), np.empty_like(X)
+                ones, KX = self.ones[c, rows], np.empty_like(X)
                 scale_row_grams(K, ends, starts, a, t, ones)
                 row_gram_rows(K, ends, starts, X, KX)
                 pivot = np.add.reduceat(ones, ends[:-1])
@@ -435,6 +436,7 @@ class _RowArrow(Arrow):
             state.centred.table.offsets[ends],
             self.starts[ends],
             self.K,
+            self.ones,
             self.pivot[first:last],
             state.held is not None,
             state.lam + state.ridge,
