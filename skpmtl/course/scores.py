@@ -367,14 +367,11 @@ class ScoreModels:
         m, C, d = len(total), first.shape[1], model.n_features
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
         square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
-        of_means = self.n_classes > 0 and self._levels_of_means(model)
         for part, of_level, of_slopes, second, of_typical, logs in found:
             a = np.atleast_2d(part.slopes)
             if not self.n_classes:  # mean rates are over those of the centre
                 of_typical[..., 0] += _dots(np.broadcast_to(a, (m, C, d)), self.near_mean)
             share = np.exp(logs - total)[:, None]
-            if of_means:  # components count as cells do
-                share, of_typical[..., 1] = share * of_typical[..., 1], 1.0
             typical += share[..., None] * of_typical
             level += share * of_level
             slopes += share[..., None] * (a + of_slopes)
@@ -383,16 +380,9 @@ class ScoreModels:
             T[0, 0], T[1:, 1:] = 1.0, part.root
             one = np.matmul(np.matmul(T, second), T.T)
             one -= _squares(np.concatenate([of_level[..., None], of_slopes], axis=2))
-            if not of_means:
-                one += _squares(np.concatenate([of_level[..., None], a + of_slopes], axis=2))
+            one += _squares(np.concatenate([of_level[..., None], a + of_slopes], axis=2))
             square += share[..., None, None] * one
-        if of_means:
-            flat = typical[..., 1].copy()
-            typical[..., 0] /= flat
-            level, slopes = level / flat, slopes / flat[..., None]
-            square /= flat[..., None, None]
-        else:
-            square -= _squares(np.concatenate([level[..., None], slopes], axis=2))
+        square -= _squares(np.concatenate([level[..., None], slopes], axis=2))
         if self.n_classes:
             square *= flatter(typical)[..., None, None]
         coef = slopes / self.scale[:, None]
