@@ -26,12 +26,15 @@ from scipy.optimize import brentq
 __all__ = ["Frailty", "fit_frailty"]
 
 _STEPS, _TOL = 100, 1e-10
+# Of the size of a column, how it varies, and of the largest information about scaled ones: less is
+# rounding.
+_CONSTANT, _TOLD = 1e-12, 1e-10
 _THETA = 1e-4, 1e2  # the range in which the variance of frailties is looked for
 
 
 class Frailty(NamedTuple):
-    coef: np.ndarray  # (p,), log hazard ratios
-    covariance: np.ndarray  # (p, p), of these
+    coef: np.ndarray  # (p,), log hazard ratios; the shortest where columns follow from others
+    covariance: np.ndarray  # (p, p), of these; NaN of columns that do
     theta: float  # variance of the frailties
     effects: np.ndarray  # (m,), b
     hazard: np.ndarray  # (n_intervals,), lambda
@@ -56,7 +59,10 @@ def fit_frailty(X, codes, m, periods, theta=None):
 
 class _Problem:
     def __init__(self, X, codes, m, periods):
-        self.X, self.codes, self.m, self.periods = X, codes, m, periods
+        self.centre, self.scale = X.mean(axis=0), X.std(axis=0)
+        self.scale[self.scale <= _CONSTANT * np.abs(self.centre)] = np.inf
+        self.X = X = (X - self.centre) / self.scale
+        self.codes, self.m, self.periods = codes, m, periods
         self.E, self.d = periods.exposure, periods.events()
         event, n = periods.event, len(X)
         self.members = sparse.csr_array((np.ones(n), (codes, np.arange(n))), shape=(m, n))
@@ -101,11 +107,11 @@ class _Problem:
         for _ in range(_STEPS):
             g, gb, B, D, C, V = self._curvature(beta, b, theta)
             if not theta:
-                step, step_b = np.linalg.solve(B, g) if len(g) else g, np.zeros(self.m)
+                step, step_b = _inverse(B)[0] @ g, np.zeros(self.m)
             else:
                 solved = _divided(D, V, np.c_[gb, C])
                 schur = B - C.T @ solved[:, 1:]
-                step = np.linalg.solve(schur, g - C.T @ solved[:, 0]) if len(g) else g
+                step = _inverse(schur)[0] @ (g - C.T @ solved[:, 0])
                 step_b = solved[:, 0] - solved[:, 1:] @ step
             gain = float(g @ step + gb @ step_b)
             size = 1.0
@@ -121,12 +127,12 @@ class _Problem:
         self.beta, self.b = beta, b
         g, gb, B, D, C, V = self._curvature(beta, b, theta)
         if not theta:
-            return np.linalg.pinv(B), 0.0
+            return _covariance(B), 0.0
         of_tasks = D - np.sum(V * V, axis=0)
         alone = C / of_tasks[:, None]
         trace = np.sum(1.0 / of_tasks)
-        trace += np.sum((alone @ np.linalg.pinv(B - C.T @ alone)) * alone)
-        return np.linalg.pinv(B - C.T @ _divided(D, V, C)), trace
+        trace += np.sum((alone @ _inverse(B - C.T @ alone)[0]) * alone)
+        return _covariance(B - C.T @ _divided(D, V, C)), trace
 
     def excess(self, log_theta):
         """Of (b'b + tr V) / m over theta."""
@@ -136,8 +142,24 @@ class _Problem:
 
     def fit(self, theta):
         covariance, _ = self._solve(theta)
-        hazard = self._state(self.beta, self.b)[3]
-        return Frailty(self.beta, covariance, theta, self.b, hazard)
+        coef = self.beta / self.scale
+        hazard = self._state(self.beta, self.b)[3] * np.exp(-self.centre @ coef)
+        covariance /= np.outer(self.scale, self.scale)
+        return Frailty(coef, covariance, theta, self.b, hazard)
+
+
+def _inverse(information):
+    """Of the directions that rows tell. -> inverse, which columns they tell from the others"""
+    values, vectors = np.linalg.eigh(information)
+    some = values > _TOLD * values[-1:]
+    vectors = vectors[:, some]
+    return (vectors / values[some]) @ vectors.T, np.sum(vectors**2, axis=1) > 1.0 - 1e-6
+
+
+def _covariance(information):
+    inverse, told = _inverse(information)
+    inverse[~told] = inverse[:, ~told] = np.nan
+    return inverse
 
 
 def _divided(D, V, A):

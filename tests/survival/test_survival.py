@@ -115,6 +115,22 @@ def test_with_cuts_it_is_a_poisson_regression():
 
 
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+@pytest.mark.parametrize("cuts", [None, [0.5, 1.5]])
+def test_columns_that_follow_from_others_change_nothing(cuts):
+    """A constant one, and a copy in another unit and from another origin."""
+    X, y, task = generated()
+    alone = SurvivalMTL(cuts, epsilon=None).fit(X, y, task=task)
+    more = np.c_[X, np.full(len(X), 0.1), 1e3 * X[:, 0] + 1e5]
+    model = SurvivalMTL(cuts, epsilon=None).fit(more, y, task=task)
+    assert_allclose(model.predict(more, task), alone.predict(X, task), rtol=1e-6)
+    assert_allclose(model.frailty_variance_, alone.frailty_variance_, rtol=1e-5)
+    assert model.coef_[2] == 0.0
+    assert_allclose(model.coef_[1], alone.coef_[1], rtol=1e-6)
+    error = np.sqrt(np.diag(model.covariance_))
+    assert_allclose(error[1], np.sqrt(alone.covariance_[1, 1]), rtol=1e-5)
+    assert np.isnan(error[[0, 2, 3]]).all()
+
+
 def test_passes_are_those_over_rows_written_out():
     X, y, task = generated(m=40, n=5)
     entry, order = 0.3 * y["time"], np.random.default_rng(0).permutation(len(X))
