@@ -130,7 +130,7 @@ def _by_subspaces(loss, penalty, alpha, W, tol, max_iter, log):
     whole one, and Q then grows by the directions that a proximal step would use: those of minus the
     gradient plus a part of W with singular values above alpha. What of them is outside of Q
     adds its square to the dual levels, so that the gap closes fast. Where more directions are
-    needed than `_most_directions`, at the rate of the last two times, the space of the rows takes
+    needed than `_most_directions`, at the rate of the later half, the space of the rows takes
     over.
     """
     directions = np.zeros((0, loss.shape[1])) if W is None else penalty.directions(W)
@@ -172,7 +172,7 @@ def _outside(Q, D):
 
 def _directions_ahead(gaps, n_new, goal):
     """Directions at the end, from the numbers of them and gaps so far."""
-    (before, high), (now, low) = gaps[max(len(gaps) - 3, 0)], gaps[-1]
+    (before, high), (now, low) = gaps[max(len(gaps) // 2 - 1, 0)], gaps[-1]
     if now == before:
         return now + n_new
     rate = np.log(high / low) / (now - before)
