@@ -317,6 +317,16 @@ def test_origins_of_columns_without_a_release_mean_nothing(which):
     assert np.std(scores[0]) > 0.1
 
 
+@pytest.mark.parametrize("n_none, events", [(30.0, -math.log(0.3)), (0.0, math.log(100.0))])
+def test_events_of_a_task_follow_from_those_without_as_far_as_noise_says(n_none, events):
+    """100 tasks of Poisson events; one task is the least number that a part is known by."""
+    found = np.zeros(queries.BINS + 2)
+    found[queries.BINS :] = np.array([n_none, 100.0 - n_none]) * queries.SIGN / math.sqrt(2.0)
+    assert read_rates(found, 0.0, 100)[1] == pytest.approx(events)
+    noise = 10.0 * queries.SIGN / math.sqrt(2.0)  # of ten tasks
+    assert read_rates(found, noise, 100)[1] == pytest.approx(min(events, math.log(10.0)))
+
+
 def test_noise_alone_is_rarely_a_place_of_rates():
     rng = np.random.default_rng(0)
     cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(300)]
