@@ -15,7 +15,6 @@ from ..tables.relation import Relation
 from ..tables.table import differences
 from ..task import priors
 from ..task.mixture import PROBIT, against_others
-from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
 from .personal import HULL, TaskModels, bounded
 from .profiles import ZETA
@@ -560,8 +559,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def safe_scale(self):
         """Released scales of columns at the root of their posterior mean square."""
-        variance = min(self.scale_variance.sum(), MOST_VARIANCE)
-        return self.column_scale * 2.0 ** (math.log(2.0) * variance)
+        return self.column_scale * 2.0 ** (math.log(2.0) * self.scale_variance.sum())
 
     def near_rows(self, X):
         """Rows of tasks without rows as their mean rows count in a level, and limits of scores.

@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtri
 
 ZETA = np.arange(-13, 14) / 5.0  # for coverage of 99 %
-_TOL = 1e-3  # of the deviance: zeta at 2 then moves by less than a thousandth
+TOL = 1e-3  # of the deviance: zeta at 2 then moves by less than a thousandth
 _APART = 0.8  # between zeta of two points, about
 _FIRST, _STEP, _POINTS = 0.01, 1.5, 20  # steps of log s, the longest; and their number on a side
 _FAR = 1e6
@@ -78,7 +78,7 @@ def _side(deviance, k, side, estimate, logs, sigma, inverse, best):
         elif not of_sigma:
             start[k] += side * step
         there = start + np.clip(drift * step, -1.0, 1.0)
-        logs, inverse, value = yield from deviance.minimise(there, _TOL, given, inverse)
+        logs, inverse, value = yield from deviance.minimise(there, TOL, given, inverse)
         if not np.isfinite(value):  # nothing is known beyond
             points.append((_FAR * size if side > 0 else 0.0, zeta))
             break
