@@ -33,7 +33,7 @@ def describe_study(study):
 def check_site(path):
     """Check a ``site.toml``, and print what is found. -> number of faults"""
     config, faults = SiteConfig(path), 0
-    lines = [json.loads(line) for line in Ledger(config.folder).read()]
+    lines = [json.loads(line) for line in Ledger(config.folder).read()[0]]
     spent, cap = spending(lines), config.settings.epsilon
     print(f"books    {len(lines)} answers, epsilon {math.fsum(spent.values()):g} of {cap:g}")
     for part in config.settings.study:

@@ -50,12 +50,14 @@ class Ledger:
     def read(self):
         """All lines, in order; completes the ledger from a state that is one line ahead.
 
+        -> lines, {name of the file of a state: its line}
+
         Raises Damaged when a line is changed, or the ledger lacks one that the state of a study
         has.
         """
         with locked(self.folder):
-            lines = self._lines()
-            for place, line in self._last_lines():
+            lines, last = self._lines(), self._last_lines()
+            for place, line in last.items():
                 if line in lines:
                     continue
                 if _fields(line, place)["before"] != _code(lines) or not self.path.exists():
@@ -66,15 +68,15 @@ class Ledger:
                     )
                 lines.append(line)
                 append_line(self.path, line)
-        return lines
+        return lines, last
 
     def _last_lines(self):
-        """Of the states of all studies. -> list of name of a file, line"""
-        found = []
-        for path in sorted(self.folder.glob(f"*-{'[0-9a-f]' * _DIGITS}/state.npz")):
-            line = str(_read_state(path, ["entry"])["entry"])
-            found.append((f"{path.parent.name}/{path.name}", line))
-        return found
+        """Of the states of all studies."""
+        paths = sorted(self.folder.glob(f"*-{'[0-9a-f]' * _DIGITS}/state.npz"))
+        return {
+            f"{path.parent.name}/{path.name}": str(_read_state(path, ["entry"])["entry"])
+            for path in paths
+        }
 
     def _lines(self):
         """Whole lines; half a one at the end is of a process that was killed as it wrote."""
@@ -177,18 +179,18 @@ class Account:
 
     def _mine(self):
         """Lines of this study, which its state agrees with. -> list of str"""
-        lines = self.books.read()
+        lines, last = self.books.read()
         mine = [line for line in lines if json.loads(line)["digest"] == self.study.digest]
-        path = self.folder / "state.npz"
-        if mine and not path.exists():
+        place = f"{self.folder.name}/state.npz"
+        if mine and place not in last:
             raise Damaged(
-                f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
-                "restore it from a backup"
+                f"the ledger has answers to this study, but {place} is gone: restore it from a "
+                "backup"
             )
-        if mine and str(_read_state(path, ["entry"])["entry"]) != mine[-1]:
+        if mine and last[place] != mine[-1]:
             raise Damaged(
-                f"{self.folder.name}/state.npz is not of the last answer in the ledger: restore "
-                "the newer one; with an older one queries would be answered a second time"
+                f"{place} is not of the last answer in the ledger: restore the newer one; with an "
+                "older one queries would be answered a second time"
             )
         return mine
 
