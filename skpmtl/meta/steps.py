@@ -22,7 +22,8 @@ _NO_NOISE = np.empty((0, 0, 0, 0))
 class RoundRows:
     """Rows of a table, with a 1 at the end where models have an intercept.
 
-    They are scaled some tasks at a time, so that no second table is ever held.
+    They are scaled some tasks at a time, so that no second table is ever held but for `products`,
+    which take no more than the rows.
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class RoundRows:
     def products(self):
         """Of the rows of every task that has few. -> ends, Z Z', largest eigenvalues"""
         table, sizes = self.table, self.table.sizes
-        few = sizes <= min(_MOST, table.n_features)
+        few = sizes <= min(_MOST, table.n_features) * (table.rows is None)  # not of one X for all
         ends = np.append(0, np.cumsum(np.where(few, sizes * sizes, 0)))
         K, largest = np.empty(ends[-1]), np.empty(table.n_tasks)
 
