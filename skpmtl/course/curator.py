@@ -284,6 +284,7 @@ class Loop:
         for part in BASE_LOOKS:
             found, noise = yield from self.ask(question, part * share)
             n, known = read_base(found, noise, question, self.model.n_tasks, n, known)
+            share = self.plan.share_of_place(n)  # of as many as have rows
             shares, doubts, error = shares_of_classes(known)
             # What doubt adds to the log-loss, of which more is not worth its budget.
             excess = 0.5 * np.sum(doubts**2 / shares) / -(shares @ np.log(shares))

@@ -163,10 +163,11 @@ class HierarchicalPlan(Plan):
 
     def share_of_place(self, n_present=None):
         """Of the first query, 0 where there is none; and what it had been for so many tasks."""
-        z = (n_present or self.n_tasks) * self.signal
+        n = n_present or self.n_tasks
+        z = n * self.signal
         if self.first == "base":
-            if self.row(self.n_tasks) == "tiny":
-                return 1.0 if z >= Z_BASE else 0.0
+            if self.row(n) == "tiny":
+                return 1.0 if self.n_tasks * self.signal >= Z_BASE else 0.0
             return min(max((BASE_ROOT / z) ** 2, BASE_LEAST), BASE_MOST)
         if z < Z_PLACE and n_present is None:
             return 0.0
@@ -185,7 +186,7 @@ class HierarchicalPlan(Plan):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)
         if EQUAL in self.structures:  # columns are for steps alone
             return 2.0 * COLUMNS if clear and self.row(n_present) == EQUAL else 0.0
-        return COLUMNS if clear and self.share_of_place() < 1.0 else 0.0
+        return COLUMNS if clear and self.share_of_place(n_present) < 1.0 else 0.0
 
     def columns(self, n_present):
         """What is asked of columns, in order, and its part of `share_of_columns`."""
