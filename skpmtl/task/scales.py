@@ -19,10 +19,8 @@ _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of 
 # 1.11; with none of it a task without spreads would believe rows anywhere.
 _OWN = 0.05
 TINY = 1e-9  # a spread below this part of the mean is rounding
-# Octaves beyond which the grids of noise and slopes end, in units of the release; by 1 / n more for
-# few rows, one of which may be far: with 6, tasks of two rows took that row for their unit, and a
-# random table without a budget (seed 20108) had 17 times the error of the mean; with 12 it has 1.0.
-# Half and twice as many of both moved no error of 12 others by more than .002.
+# Octaves beyond which the grids of noise and slopes end, in units of the release; below it by 1 / n
+# more for few rows, which may be close by chance.
 _FAR, _OF_FEW = 4.0, 12.0
 
 
@@ -194,14 +192,18 @@ def typical_squares(summaries, variance):
 def own_units(summaries, unit):
     """Unit of the target of every task, (m,): the released one, unless its own is far from it.
 
-    Without a released unit: its own spread, or the size of its mean.
+    It is far above where the rows but the farthest one say so, too: a lone row is noise. Without a
+    released unit: its own spread, or the size of its mean.
     """
     std, size = summaries.y_std, np.abs(summaries.y_mean)
     if unit is None:
         return np.where(std > 0, std, np.where(size > 0, size, 1.0))
-    n = np.maximum(summaries.n, 1.0)
-    off = np.abs(np.log2(np.where(std > 0, std, unit) / unit)) > _FAR + _OF_FEW / n
-    return np.where(off, std, unit)
+    n, mean = np.maximum(summaries.n, 1.0), summaries.y_mean
+    farthest = np.maximum(summaries.y_high - mean, mean - summaries.y_low)
+    squares = (n - 1.0) * std**2 - farthest**2 * n / np.maximum(n - 1.0, 1.0)  # of the others
+    above = (n > 2.0) & (squares > (n - 2.0) * (2.0**_FAR * unit) ** 2)
+    below = (std > 0) & (std * 2.0 ** (_FAR + _OF_FEW / n) < unit)
+    return np.where(above | below, std, unit)
 
 
 def _row_sums(A):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
-from skpmtl.task.scales import _HETERO, _HETERO_WEIGHTS, _OWN, Summaries, own_scales
+from skpmtl.task.scales import _HETERO, _HETERO_WEIGHTS, _OWN, Summaries, own_scales, own_units
 
 
 @pytest.mark.parametrize("own_unit", [True, False])
@@ -38,3 +38,23 @@ def test_scales_are_those_of_a_mixture_of_dense_normals(own_unit):
         assert_allclose(variance[t], share @ np.array(variances), rtol=1e-9)
     assert_allclose(found[2], 0.0, atol=1e-12)
     assert_allclose(variance[2], single + G)
+
+
+@pytest.mark.parametrize(
+    "y, own",
+    [
+        ([-11.0, 11.0, 1e4], False),  # spreads of the first two are 15.6 and 17.0
+        ([-12.0, 12.0, 1e4], True),
+        ([3.0, -4.0, 2.0, 1.0, 1e6], False),
+        ([0.0, 1e4], False),
+        ([0.0, 3e-3], False),
+        (np.arange(20.0) * 1e-3, True),
+        ([7.0] * 9 + [7e6], False),
+        ([1e4], False),
+    ],
+)
+def test_a_task_has_its_own_unit_where_rows_but_one_say_so(y, own):
+    """Beyond 16 units, or for few rows farther below them."""
+    y = np.array(y) + 5.0
+    summaries = Summaries.of(np.zeros((len(y), 1)), y, np.array([0, len(y)]), np.ones(len(y)))
+    assert own_units(summaries, 1.0) == pytest.approx([y.std(ddof=1) if own else 1.0])
