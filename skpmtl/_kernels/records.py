@@ -221,11 +221,8 @@ def row_products(
     for k in range(len(largest)):
         if ends[k + 1] > ends[k]:
             most = max(most, offsets[k + 1] - offsets[k])
-    size = d + intercept
-    Z, norms, V = np.empty((most, size)), np.empty(most), np.zeros((1, size))
+    Z, norms = np.empty((most, d + intercept)), np.empty(most)
     z, r = np.empty((1, most)), np.empty((1, most))
-    for j in range(d):
-        V[0, j] = begin[j]
     for k in range(len(largest)):
         if ends[k + 1] == ends[k]:
             continue
@@ -234,29 +231,35 @@ def row_products(
         own = K[ends[k] : ends[k + 1]].reshape(n, n)
         scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
         record_norms(Z, n, norms)
-        gram(Z, n, size, own)
         for i in range(n):
-            for p in range(i + 1):
-                counts = norms[i] * norms[i] < np.inf and norms[p] * norms[p] < np.inf
-                a = own[i, p] if counts else 0.0
-                own[i, p], own[p, i] = a, a
-        scores_of_rows(Z, n, V, z)
+            if norms[i] * norms[i] == np.inf:
+                Z[i] = 0.0
+        gram(Z, n, d, own)
+        for i in range(n):
+            for p in range(i):
+                own[p, i] = own[i, p]
+        scores_of_rows(Z, n, begin.reshape(1, d), z)
         square = 0.0  # of the length of the vector whose products with the rows are z
         for j in range(d):
             square += begin[j] * begin[j]
+        largest[k] = 0.0
         for _ in range(n_powers):
-            length, top, of_ones = max(max(square, 0.0) ** 0.5, 1e-300), 0.0, 0.0
+            if not square > 0.0:
+                break
+            length, top = square**0.5, 0.0
             for i in range(n):
                 r[0, i] = weights[lo + i] * z[0, i] / length
             for i in range(n):
                 top += r[0, i] * z[0, i]
-                of_ones += r[0, i]
             largest[k] = top / length
-            z[0, :] = -of_ones if intercept else 0.0
+            z[0, :] = 0.0
             add_products(own, r, z)
             square = 0.0
             for i in range(n):
                 square += z[0, i] * r[0, i]
+        for i in range(n if intercept else 0):  # last: beside 1, products of short rows are lost
+            for p in range(n):
+                own[i, p] += Z[i, d] * Z[p, d]
 
 
 @njit

@@ -167,11 +167,14 @@ def test_without_privacy_it_is_reptile(kind, intercept, d, rows):
     assert np.shape(est.init_intercept_) == ((3,) if kind == "multi" else ())
 
 
+@pytest.mark.parametrize("length", [1.0, 1e-10])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_products_of_few_rows(intercept):
+def test_products_of_few_rows(intercept, length):
     """Nothing of a row that is not finite; largest eigenvalues as the rows themselves give them."""
     rng, ends = np.random.default_rng(0), np.array([0, 1, 13, 22])
     X, scaling = rng.normal(size=(22, 30)), rng.uniform(1.0, 2.0, (2, 30))
+    X *= length
+    scaling[0] *= length
     table = TaskTable(read_only(X), np.zeros(22), ends, np.arange(3), weights=rng.uniform(size=22))
     rows = RoundRows(table, intercept, scaling)
     expected = largest_eigenvalues(rows.part(np.arange(3)), False)
