@@ -1,6 +1,7 @@
 """Preprocessing separately for each task."""
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -603,19 +604,14 @@ def _modes(column, codes, n_tasks, default):
     """Most frequent known value of each task, or the default."""
     found = np.empty(n_tasks, dtype=object)
     found[:] = [default] * n_tasks
-    values, distinct = factorize(column.values)
-    if len(distinct):
-        rank = np.empty(len(distinct), dtype=np.int64)
-        rank[np.argsort([str(value) for value in distinct], kind="stable")] = np.arange(len(rank))
-        by_rank = distinct[np.argsort(rank)]
-        known = values >= 0
-        pairs, counts = np.unique(
-            codes[known] * len(distinct) + rank[values[known]], return_counts=True
-        )
-        task, value = np.divmod(pairs, len(distinct))
-        order = np.lexsort((value, -counts, task))
-        first = order[np.unique(task[order], return_index=True)[1]]
-        found[task[first]] = by_rank[value[first]]
+    known = ~column.missing
+    # Task by task: a value of others that is equal, or has the same text, changes no mode.
+    counts = Counter(zip(codes[known].tolist(), column.values[known].tolist(), strict=True))
+    best: dict = {}
+    for (code, value), _ in sorted(counts.items(), key=lambda one: (-one[1], str(one[0][1]))):
+        best.setdefault(code, value)
+    for code, value in best.items():
+        found[code] = value
     return found
 
 

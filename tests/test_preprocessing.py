@@ -258,6 +258,15 @@ def test_no_value_of_one_task_changes_what_others_fill_in(column, odd):
     assert not filled[1].isna().any()
 
 
+@pytest.mark.parametrize("first", ["1", 1, True, 1.0])
+def test_values_of_other_tasks_that_look_alike_change_no_mode(first):
+    """Whether their text is the same, or they are equal and of another text."""
+    rows = [("a", first), ("b", 1), ("b", "1"), ("c", 1), ("c", "0"), ("c", "x"), ("c", 1)]
+    frame = pd.DataFrame(rows, columns=["task", "word"]).astype(object)
+    found = TaskImputer(task_feature="task").fit(frame).statistics_["word"]
+    assert [repr(value) for value in found[1:]] == ["1", "1"]
+
+
 def test_errors_of_the_imputer():
     frame = gaps()
     for default, problem in (({"agge": 1}, "agge.*features are"), ({"age": "old"}, "'age'")):
