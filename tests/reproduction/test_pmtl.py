@@ -462,6 +462,25 @@ def test_faults_state_the_remedy_and_leave_no_fit(parameters, message):
         est.predict(X, task=task)
 
 
+@pytest.mark.parametrize("personalization", ["none", "finetune"])
+@pytest.mark.parametrize("method", SHARING)
+def test_rows_that_overflow_end_no_private_fit(method, personalization):
+    """Others get the same whichever they are: the task sends zeros, and keeps a finite model."""
+    X, y, task = long(*data())
+    est = PublishedPMTL(
+        method=method, tasks=range(M), personalization=personalization, random_state=0
+    )
+    found = []
+    for scale in (1.0, 1e160, -1e300):
+        odd = np.where((task == 0)[:, None], scale * X, X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BiasedMeanWarning)
+            found.append(clone(est).fit(odd, y, task=task).task_models_)
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found[1][1:], found[2][1:])
+    assert (found[0][1:] != found[1][1:]).any()
+
+
 def test_a_monitor_sees_losses_fall_over_rounds():
     X, y, task = long(*data())
     losses = []
