@@ -15,10 +15,14 @@ _NAMES = "exp", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "a
 _FUNCTIONS = {name: getattr(np, name) for name in _NAMES}
 # What R writes in another way than formulae: powers, and that they come before a sign; independent
 # effects, effects without an intercept behind the slopes, and categories.
-_POWER = r"[\w.]+(?:\([^()]*\))?\s*\*\*\s*[\w.]+"
+_INSIDE = r"[^()]*"
+for _ in range(8):  # parentheses within each other
+    _INSIDE = rf"[^()]*(?:\({_INSIDE}\)[^()]*)*"
+_POWER = rf"(?=\s*[\w.]+(?:\({_INSIDE}\))?\s*\*\*)"
 _OF_R = (
     (r"\^", "**"),
-    (rf"([({{,=*/+<>-]\s*-\s*)({_POWER})", r"\1I(\2)"),
+    (rf"((?:[({{,=+<>-]|(?<!\*)\*)\s*-){_POWER}", r"\1 1 *"),
+    (rf"(/\s*-){_POWER}", r"\1 1 /"),
     (r"\|\|", "|"),
     (r"\(([^()|]*?)\s*(?:\+\s*0|-\s*1)\s*\|", r"(0 + \1 |"),
     (r"\|\s*(?:as\.)?factor\(\s*([\w.]+)\s*\)", r"| \1"),

@@ -333,6 +333,8 @@ def test_what_r_writes_in_another_way_is_read(as_in_r, here):
         ("I(x - (x - 5)**2 / (1 + (x + 1) / 2))", lambda x: x - (x - 5) ** 2 / (1 + (x + 1) / 2)),
         ("np.exp(-(x + 1) / 4)", lambda x: np.exp(-(x + 1.0) / 4.0)),
         ("exp(-x^2 / 20)", lambda x: np.exp(-(x**2) / 20.0)),
+        ("exp(-((x - 5) / 4)^2)", lambda x: np.exp(-(((x - 5.0) / 4.0) ** 2))),
+        ("I(x / -exp(-x^(1/2))^2)", lambda x: -x * np.exp(2.0 * np.sqrt(x))),
         ("I(x - -log(x + 1) ** 2)", lambda x: x + np.log(x + 1.0) ** 2),
     ],
 )
