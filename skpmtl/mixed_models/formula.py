@@ -18,13 +18,14 @@ _FUNCTIONS = {name: getattr(np, name) for name in _NAMES}
 _INSIDE = r"[^()]*"
 for _ in range(8):  # parentheses within each other
     _INSIDE = rf"[^()]*(?:\({_INSIDE}\)[^()]*)*"
+_BAR = rf"\(((?:[^()|]|\({_INSIDE}\))*?)"
 _POWER = rf"(?=\s*[\w.]+(?:\({_INSIDE}\))?\s*\*\*)"
 _OF_R = (
     (r"\^", "**"),
     (rf"((?:[({{,=+<>-]|(?<!\*)\*)\s*-){_POWER}", r"\1 1 *"),
     (rf"(/\s*-){_POWER}", r"\1 1 /"),
     (r"\|\|", "|"),
-    (r"\(([^()|]*?)\s*(?:\+\s*0|-\s*1)\s*\|", r"(0 + \1 |"),
+    (rf"{_BAR}\s*(?:\+\s*0|-\s*1)\s*\|", r"(0 + \1 |"),
     (r"\|\s*(?:as\.)?factor\(\s*([\w.]+)\s*\)", r"| \1"),
     (r"\b(?:as\.)?factor\(", "C("),
 )
@@ -104,9 +105,7 @@ def read_formula(formula):
             "within which rows may depend on each other."
         )
     bars = [
-        left
-        for left, right in re.findall(r"\(([^()|]+)\|\s*([\w.]+)\s*\)", single)
-        if right == group
+        left for left, right in re.findall(rf"{_BAR}\|\s*([\w.]+)\s*\)", single) if right == group
     ]
     if len(bars) > 1 and len(by_group[group]) > len(bars):
         raise ValueError(

@@ -307,6 +307,7 @@ def test_formulas_that_cannot_be_fitted_say_why(formula, message):
     [
         ("y ~ x + (x - 1 | g)", "y ~ x + (0 + x | g)"),
         ("y ~ x + (1 | g) + (x + 0 | g)", "y ~ x + (x || g)"),
+        ("y ~ x + (1 | g) + (I((x + 1) / 2) - 1 | g)", "y ~ x + (I((x + 1) / 2) || g)"),
         ("y ~ factor(sex) + (1 | as.factor(g))", "y ~ C(sex) + (1 | g)"),
         (
             "y ~ `a b` + I(x / 2) + sin(2 * pi * x) + (1 | g.1)",
@@ -334,7 +335,7 @@ def test_what_r_writes_in_another_way_is_read(as_in_r, here):
         ("np.exp(-(x + 1) / 4)", lambda x: np.exp(-(x + 1.0) / 4.0)),
         ("exp(-x^2 / 20)", lambda x: np.exp(-(x**2) / 20.0)),
         ("exp(-((x - 5) / 4)^2)", lambda x: np.exp(-(((x - 5.0) / 4.0) ** 2))),
-        ("I(x / -exp(-x^(1/2))^2)", lambda x: -x * np.exp(2.0 * np.sqrt(x))),
+        ("I(x / -(1 + x^(1/2))^2)", lambda x: -x / (1.0 + x**0.5) ** 2),
         ("I(x - -log(x + 1) ** 2)", lambda x: x + np.log(x + 1.0) ** 2),
     ],
 )
