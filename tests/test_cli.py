@@ -460,6 +460,17 @@ def test_a_cell_changes_the_kind_of_no_column(tmp_path, monkeypatch, change, no_
     assert np.flatnonzero(before != after).tolist() == [7]
 
 
+@pytest.mark.parametrize("column", ["x", "y"])
+def test_numbers_without_a_bound_end_no_private_run(tmp_path, monkeypatch, column, no_picture):
+    """Neither the fit nor what it is compared with: others' files are written."""
+    monkeypatch.chdir(tmp_path)
+    frame = small([f"s{k}" for k in range(8)])
+    frame.loc[frame["s"] == "s3", column] = 1e308
+    frame.to_csv("t.csv", index=False)
+    run(f"{FIT.replace('none', '1')} --output out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["private", "public"]
+
+
 def test_nothing_is_published_before_all_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small([f"s{k}" for k in range(12)])

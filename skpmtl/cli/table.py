@@ -42,6 +42,7 @@ from ..privacy import PrivacyLeakWarning
 from ..tables.assignment import hold_out
 from ..tables.files import TableFile
 from ..tables.ids import encode_ids, listed
+from ..tables.table import LARGEST
 from .columns import Columns, read_public
 from .models import predict_rows, read_models, write_models
 
@@ -342,6 +343,9 @@ def judge(model, columns, table, y, train, test, classify):
 
     if not len(test):
         raise ValueError("No task has enough rows to hold one out: raise --held-out.")
+    numbers = table.select_dtypes("number")
+    table = table.assign(**numbers.clip(-LARGEST, LARGEST))  # as private fits take them
+    y = y if classify else y.clip(-LARGEST, LARGEST)
     X_train, X_test, y_train, y_test = (
         part.iloc[rows] for part in (table, y) for rows in (train, test)
     )
