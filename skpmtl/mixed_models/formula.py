@@ -343,9 +343,10 @@ class Design:
 
 def _numbers(matrix):
     found = np.asarray(matrix.design_matrix, dtype=float)
-    finite = np.isfinite(found).all(axis=0)
+    finite = np.isfinite(found)
     if not finite.all():
-        names = [name for name, good in zip(matrix.as_dataframe(), finite, strict=True) if not good]
+        # Names of terms, and not of columns, which have levels of categories in them.
+        names = [name for name, part in matrix.slices.items() if not finite[:, part].all()]
         raise ValueError(
             f"Terms {listed(names)} have values that are not finite, as logarithms of numbers "
             "below zero or polynomials of a constant column do: change them, or drop these rows."

@@ -82,7 +82,7 @@ def invert(A):
 
 
 def _by_lapack(A):
-    """`spd_inverse` by LAPACK."""
+    """`spd_inverse_narrow` by LAPACK."""
     for a in A:
         L, failed = dpotrf(a.T, lower=True, overwrite_a=True)  # in place, as the next
         if failed or not np.isfinite(L.trace()):
