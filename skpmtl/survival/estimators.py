@@ -57,13 +57,13 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
     coef_ : ndarray of shape (n_features,)
         Log hazard ratios that tasks share; NaN where a budget found nothing.
     covariance_ : ndarray of shape (n_features, n_features)
-        Without a budget: of `coef_`.
+        Without a budget: of `coef_`; NaN of columns that follow from others.
     frailty_variance_ : float
         Of the logarithms of frailties; NaN where it was not released.
     frailties_ : ndarray of shape (n_tasks,)
         Without a budget: logarithms of the tasks' frailties.
     baseline_hazard_ : ndarray of shape (n_intervals,)
-        Of all tasks, by interval.
+        Of all tasks, by interval, at X of zeros.
     ends_ : ndarray of shape (n_intervals,)
         Ends of the intervals; infinity for the last one with `cuts`.
     estimator_ : PiecewiseHazards
@@ -190,16 +190,19 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
                 raise ValueError(f"tasks= lacks tasks with rows: {listed(tasks[place < 0])}.")
             codes = place[codes]
         found = fit_frailty(X, codes, len(known), periods)
+        with np.errstate(over="ignore"):
+            baseline = found.hazard * np.exp(-found.centre @ found.coef)
         return {
             "tasks_": known,
             "coef_": found.coef,
             "covariance_": found.covariance,
             "frailty_variance_": found.theta,
             "frailties_": found.effects,
-            "baseline_hazard_": found.hazard,
+            "baseline_hazard_": baseline,
             "privacy_": exact_report(),
             "ends_": periods.ends,
             "_periods": periods,
+            "_found": found,
         }
 
     def _fit_counts(self, X, y, entry, ids):
@@ -263,12 +266,12 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
         """Cumulative hazards, (n_samples, n_times)."""
         X, ids = self._read(X, task, reset=False)
         if self.epsilon is None:
-            score = X @ self.coef_
+            score = (X - self._found.centre) @ self.coef_
             if ids is not None:
                 codes, names = encode_ids(ids, missing_too=True)
                 place = np.append(locate(names, self.tasks_), -1)[codes]
                 score = score + np.append(self.frailties_, 0.0)[place]
-            base = self._periods.cumulative(self.baseline_hazard_, times)
+            base = self._periods.cumulative(self._found.hazard, times)
             return np.exp(score)[:, None] * base
         est = self.estimator_
         if ids is None and not est._has_mean():

@@ -37,7 +37,8 @@ class Frailty(NamedTuple):
     covariance: np.ndarray  # (p, p), of these; NaN of columns that do
     theta: float  # variance of the frailties
     effects: np.ndarray  # (m,), b
-    hazard: np.ndarray  # (n_intervals,), lambda
+    centre: np.ndarray  # (p,), mean row
+    hazard: np.ndarray  # (n_intervals,), lambda exp(centre' beta): lambda itself may be below 1e-308
 
 
 def fit_frailty(X, codes, m, periods, theta=None):
@@ -143,9 +144,9 @@ class _Problem:
     def fit(self, theta):
         covariance, _ = self._solve(theta)
         coef = self.beta / self.scale
-        hazard = self._state(self.beta, self.b)[3] * np.exp(-self.centre @ coef)
+        hazard = self._state(self.beta, self.b)[3]
         covariance /= np.outer(self.scale, self.scale)
-        return Frailty(coef, covariance, theta, self.b, hazard)
+        return Frailty(coef, covariance, theta, self.b, self.centre, hazard)
 
 
 def _inverse(information):

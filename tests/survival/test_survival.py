@@ -111,10 +111,18 @@ def test_with_cuts_it_is_a_poisson_regression():
     )
     peer.fit(columns, events / exposure, sample_weight=exposure)
     assert_allclose(found.coef, peer.coef_[:2], rtol=1e-4)
-    assert_allclose(np.log(found.hazard), peer.coef_[2:], rtol=1e-4)
+    assert_allclose(np.log(found.hazard) - found.centre @ found.coef, peer.coef_[2:], rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+@pytest.mark.parametrize("cuts", [None, [0.5, 1.5]])
+def test_columns_far_from_zero_change_nothing(cuts):
+    """Such as years: the hazard of the year 0 is too small to be a number."""
+    X, y, task = generated()
+    alone, far = (SurvivalMTL(cuts, epsilon=None).fit(Z, y, task=task) for Z in (X, X + 2e3))
+    assert_allclose(far.predict(X + 2e3, task), alone.predict(X, task), rtol=1e-6)
+    assert_allclose(far.coef_, alone.coef_, rtol=1e-6)
+
+
 @pytest.mark.parametrize("cuts", [None, [0.5, 1.5]])
 def test_columns_that_follow_from_others_change_nothing(cuts):
     """A constant one, and a copy in another unit and from another origin."""
@@ -131,6 +139,7 @@ def test_columns_that_follow_from_others_change_nothing(cuts):
     assert np.isnan(error[[0, 2, 3]]).all()
 
 
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 def test_passes_are_those_over_rows_written_out():
     X, y, task = generated(m=40, n=5)
     entry, order = 0.3 * y["time"], np.random.default_rng(0).permutation(len(X))
