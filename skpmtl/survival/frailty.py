@@ -38,7 +38,7 @@ class Frailty(NamedTuple):
     theta: float  # variance of the frailties
     effects: np.ndarray  # (m,), b
     centre: np.ndarray  # (p,), mean row
-    hazard: np.ndarray  # (n_intervals,), lambda exp(centre' beta): lambda itself may be below 1e-308
+    hazard: np.ndarray  # (n_intervals,), lambda exp(centre' beta), as lambda may be too small
 
 
 def fit_frailty(X, codes, m, periods, theta=None):
