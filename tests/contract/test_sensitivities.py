@@ -102,7 +102,9 @@ def attacks(shapes, rng):
     ones += [lambda n, s=s: np.full(n, s) for s in (9e20, -7e20, 3.0, 50.0)]
     ones += [lambda n: 10.0 ** rng.uniform(-3, 4) * rng.normal(size=n) for _ in range(12)]
     ones += [lambda n, s=s: np.full(n, s) for s in (np.nan, np.inf, -np.inf, 1e308, 5e-324)]
-    ones += [lambda n, j=j: np.full(n, float(j)) for j in (0, 1, 7)]  # bins
+    # Bins, of which those far from each other share nothing, and a sign.
+    ones += [lambda n, j=j: np.full(n, float(j)) for j in (0, 1, 15, 30)]
+    ones += [lambda n: np.append(np.full(n - 1, 30.0), 1.0)]
     for one in ones:
         yield {k: one(math.prod(shape)).reshape(1, *shape) for k, shape in shapes.items()}
 
