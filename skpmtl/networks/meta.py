@@ -100,7 +100,7 @@ class NetworkMetaTaskSide(MetaTaskSide):
         self.network, self.local = network, LocalSteps(network, table)
         self.start = network.start.double().cpu().numpy()
         given = np.ones(table.n_rows) if self.weights is None else self.weights
-        self.record_weights = network.tensor(given).double()
+        self.record_weights = network.tensor(given * self.local.taken).double()
         torch = network.torch
         # Who else is in a Poisson batch must not show in the gradient of a record: all draw alike.
         self._drawn_alike = plan.batches == "poisson"

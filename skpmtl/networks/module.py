@@ -265,6 +265,31 @@ class FlatModule:
             pairs = zip(self._parts, self.split(self.tensor(vector)), strict=True)
             return {name: part.cpu().numpy() for (name, _), part in pairs}
 
+    def refused(self, X):
+        """Rows that the module raises for at the start, as an embedding for words it lacks: (n,).
+
+        Each is tried beside zeros, which it takes: no row decides about another.
+        """
+        torch = self.torch
+        self.write(self.start)
+        self.module.eval()
+
+        def takes(rows):
+            try:
+                self.module(rows)
+            except Exception:  # whatever code of others raises
+                return False
+            return True
+
+        found = np.zeros(len(X), dtype=bool)
+        with torch.no_grad(), drawing(torch, 0, self.device), plain_numbers(torch):
+            for first in range(0, len(X), _ROWS):
+                some = X[first : first + _ROWS]
+                if not takes(some):
+                    pairs = (torch.stack([row, torch.zeros_like(row)]) for row in some)
+                    found[first : first + len(some)] = [not takes(pair) for pair in pairs]
+        return found
+
     # --------------------------------------------------------------------------- losses
     def call(self, parts, X):
         """Scores of rows under tensors as `split` gives them, of shape (batch, n_scores)."""

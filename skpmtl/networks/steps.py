@@ -31,8 +31,12 @@ class LocalSteps:
     def __init__(self, network, table):
         self.network, self.table = network, table
         self.X, self.y = network.rows(table.X), network.targets(table.y)
+        # An error would end the fits of all tasks: these rows count as zeros without weight.
+        refused = network.refused(self.X)
+        self.X[network.torch.as_tensor(refused, device=network.device)] = 0.0
+        self.taken = ~(refused if table.rows is None else refused[table.rows])
         given = np.ones(table.n_rows) if table.weights is None else table.weights
-        self.weights = network.tensor(given)
+        self.weights = network.tensor(given * self.taken)
 
     def walk(
         self,

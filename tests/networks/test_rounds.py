@@ -413,6 +413,34 @@ def test_steps_that_are_not_finite_send_nothing():
         est.fit(sparse.csr_matrix(X), y, task=task)
 
 
+class Words(torch.nn.Module):
+    """Of rows of ten words."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = torch.nn.Embedding(10, 3), torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.out(self.table(x.long()).mean(dim=1))
+
+
+@pytest.mark.parametrize("cls", [TorchMeanRegRegressor, TorchMetaInitRegressor])
+def test_rows_that_a_module_refuses_end_no_fit_of_others(cls):
+    """All of them count alike, and those of a whole task as if it had none."""
+    X, y, task = long_data()
+    X, bad, away = np.abs(X).clip(0, 9), np.flatnonzero(task == 2)[1:], task == 0
+    est, found = cls(Words, random_state=0, tasks=TASKS, epsilon=9.0), []
+    for word in (-1.0, 1e20):
+        X[bad] = X[away] = word
+        found.append(clone(est).fit(X, y, task=task))
+    assert_array_equal(found[1].coef_, found[0].coef_)
+    if cls is TorchMeanRegRegressor:  # where numbers of rows are not public
+        rest = clone(est).fit(X[~away], y[~away], task=task[~away])
+        assert_array_equal(found[1].coef_[1:], rest.coef_[1:])
+    with pytest.raises(IndexError):  # of its own rows, where they are predicted
+        found[1].predict(X[bad], task=task[bad])
+
+
 def test_weights_of_rows_count():
     X, y, task = long_data()
     est = small(nets.linear, epsilon=None)
