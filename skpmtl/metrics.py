@@ -18,6 +18,7 @@ from .tables.frames import by_position, column_labels
 from .tables.ids import encode_ids, factorize
 from .tables.table import distinct_ids, known_labels, named_floats
 from .tables.targets import pair_known
+from .tables.weights import row_weights
 
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
 __dir__ = __all__.copy
@@ -50,11 +51,15 @@ def nmse(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None =
     """
     given = y_true, named_floats(y_pred, "y_pred"), None, sample_weight
     y_true, y_pred, weights = pair_known(*given)
-    y_true = named_floats(y_true, "y_true")
+    y_true, counted = named_floats(y_true, "y_true"), slice(None)
+    if weights is not None:
+        weights = row_weights(weights, None, [len(y_true)])
+        counted = weights > 0
+    known = y_true[counted]
+    if (known == known[:1]).all():  # of equal ones the variance may be rounding, not 0
+        raise ValueError(f"The {len(known)} targets do not vary; nmse divides by their variance.")
     mean = np.average(y_true, weights=weights)
     variance = np.average((y_true - mean) ** 2, weights=weights)
-    if variance == 0:
-        raise ValueError(f"The {len(y_true)} targets do not vary; nmse divides by their variance.")
     return float(np.average((y_true - y_pred) ** 2, weights=weights) / variance)
 
 
@@ -114,7 +119,9 @@ def average_auc(
     if (labels < 0).any() or len(classes) != 2 or not np.isfinite(y_score).all():
         raise ValueError("average_auc needs labels of two classes, none missing, finite scores.")
     positive = labels == np.argsort(classes)[1]
-    weights = np.ones(len(y_true)) if sample_weight is None else np.asarray(sample_weight, float)
+    weights = np.ones(len(y_true))
+    if sample_weight is not None:
+        weights = row_weights(sample_weight, None, [len(y_true)])
     # The area is the share of pairs of a positive and a negative row of one task in which the first
     # has the higher score, ties by half. Rows are sorted by task and score.
     order = np.lexsort((y_score, codes))

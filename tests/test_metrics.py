@@ -47,6 +47,22 @@ def test_average_auc_is_the_mean_over_tasks(decimals, labels):
     assert average_auc(y, score) == pytest.approx(roc_auc_score(positive, score), rel=1e-12)
 
 
+@pytest.mark.parametrize("weight", [[-1.0, 1.0, 1.0], [np.nan, 1.0, 1.0], [1.0, np.inf, 1.0]])
+def test_weights_that_are_none_are_refused(weight):
+    with pytest.raises(ValueError, match="sample_weight has 1 value"):
+        nmse([1.0, 2.0, 3.0], [1.0, 2.0, 5.0], sample_weight=weight)
+    with pytest.raises(ValueError, match="sample_weight has 1 value"):
+        average_auc([0, 1, 1], [0.1, 0.2, 0.3], sample_weight=weight)
+
+
+@pytest.mark.parametrize("weight", [None, [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+def test_nmse_of_targets_that_do_not_vary_is_an_error(weight):
+    """Three times .1 have a variance of 2e-34, by rounding."""
+    first = 0.1 if weight is None else 7.0
+    with pytest.raises(ValueError, match="do not vary"):
+        nmse([first, 0.1, 0.1], [1.0, 2.0, 5.0], sample_weight=weight)
+
+
 def test_average_auc_errors():
     with pytest.raises(ValueError, match=r"take predict_proba\(X\)\[:, 1\]"):
         average_auc([0, 1], [[0.3, 0.7], [0.2, 0.8]])
