@@ -20,6 +20,7 @@ for _ in range(8):  # parentheses within each other
     _INSIDE = rf"[^()]*(?:\({_INSIDE}\)[^()]*)*"
 _BAR = rf"\(((?:[^()|]|\({_INSIDE}\))*?)"
 _POWER = rf"(?=\s*[\w.]+(?:\({_INSIDE}\))?\s*\*\*)"
+_OF_POWER = rf"\*\*\s*[+-]?\s*[\w.]*(?:\({_INSIDE}\))?\s*\*\*"  # a power, without parentheses
 _OF_R = (
     (r"\^", "**"),
     (rf"((?:[({{,=+<>-]|(?<!\*)\*)\s*-){_POWER}", r"\1 1 *"),
@@ -69,6 +70,10 @@ def read_formula(formula):
     single = _grouped(formula)
     for pattern, written in _OF_R:
         single = re.sub(pattern, written, single)
+    if re.search(_OF_POWER, single):
+        raise ValueError(
+            f"formula={formula!r}: write parentheses, as in a^(b^c), where a power is of a power."
+        )
     # A grouping without random effects, whose rows are dependent all the same, is none of formulae.
     single, n_bare = re.subn(r"\(\s*0\s*\|", "(1 |", single)
     left = single.partition("~")[0].strip()

@@ -289,6 +289,8 @@ def test_shares_without_trials_say_what_to_write(epsilon):
         ("y ~ x + (1 + x | g) + (0 + x | sex)", "at most one"),
         ("x + (1 | g)", "no target"),
         ("y ~ x + (1 | g", "cannot be read"),
+        ("y ~ I(2^3^x) + (1 | g)", "write parentheses"),
+        ("y ~ I((x + 1)^(-x)^2) + (1 | g)", "write parentheses"),
         ("y ~ z + (1 | g)", "no columns"),
         ("y ~ x + (1 | school)", "no column"),
         ("y ~ ns(x, 3) + (1 | g)", "'ns', which is no column"),
