@@ -192,8 +192,9 @@ def typical_squares(summaries, variance):
 def own_units(summaries, unit):
     """Unit of the target of every task, (m,): the released one, unless its own is far from it.
 
-    It is far above where the rows but the farthest one say so, too: a lone row is noise. Without a
-    released unit: its own spread, or the size of its mean.
+    It is far above where the rows but the farthest one say so, too: a lone row is noise, unless it
+    is so far that others would see nothing else. Without a released unit: its own spread, or the
+    size of its mean.
     """
     std, size = summaries.y_std, np.abs(summaries.y_mean)
     if unit is None:
@@ -201,8 +202,10 @@ def own_units(summaries, unit):
     n, mean = np.maximum(summaries.n, 1.0), summaries.y_mean
     farthest = np.maximum(summaries.y_high - mean, mean - summaries.y_low)
     squares = (n - 1.0) * std**2 - farthest**2 * n / np.maximum(n - 1.0, 1.0)  # of the others
+    beyond = 2.0 ** (_FAR + _OF_FEW / n)
     above = (n > 2.0) & (squares > (n - 2.0) * (2.0**_FAR * unit) ** 2)
-    below = (std > 0) & (std * 2.0 ** (_FAR + _OF_FEW / n) < unit)
+    above |= std > 2.0**_FAR * beyond * unit
+    below = (std > 0) & (std * beyond < unit)
     return np.where(above | below, std, unit)
 
 

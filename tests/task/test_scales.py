@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
+from skpmtl import PrivateMTL
 from skpmtl.task.scales import _HETERO, _HETERO_WEIGHTS, _OWN, Summaries, own_scales, own_units
 
 
@@ -43,18 +44,36 @@ def test_scales_are_those_of_a_mixture_of_dense_normals(own_unit):
 @pytest.mark.parametrize(
     "y, own",
     [
-        ([-11.0, 11.0, 1e4], False),  # spreads of the first two are 15.6 and 17.0
-        ([-12.0, 12.0, 1e4], True),
-        ([3.0, -4.0, 2.0, 1.0, 1e6], False),
+        ([-11.0, 11.0, 5e3], False),  # spreads of the first two are 15.6 and 17.0
+        ([-12.0, 12.0, 5e3], True),
+        ([3.0, -4.0, 2.0, 1.0, 1e3], False),
+        ([3.0, -4.0, 2.0, 1.0, 1e6], True),
         ([0.0, 1e4], False),
+        ([0.0, 1e5], True),
         ([0.0, 3e-3], False),
         (np.arange(20.0) * 1e-3, True),
-        ([7.0] * 9 + [7e6], False),
+        ([7.0] * 9 + [7e2], False),
         ([1e4], False),
     ],
 )
 def test_a_task_has_its_own_unit_where_rows_but_one_say_so(y, own):
-    """Beyond 16 units, or for few rows farther below them."""
+    """Beyond 16 units, or for few rows farther below them; where all but one are not, beyond the
+    square of it."""
     y = np.array(y) + 5.0
     summaries = Summaries.of(np.zeros((len(y), 1)), y, np.array([0, len(y)]), np.ones(len(y)))
     assert own_units(summaries, 1.0) == pytest.approx([y.std(ddof=1) if own else 1.0])
+
+
+@pytest.mark.parametrize("wrong", [1e5, 1e8, 1e25])
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_a_wrong_target_leaves_other_tasks_as_they_are(loss, wrong):
+    """Such as a code of what is missing: without a budget nothing else bounds it."""
+    rng, m = np.random.default_rng(1), 20
+    task, X = np.repeat(np.arange(m), 6), rng.normal(size=(6 * m, 4))
+    y = X.sum(axis=1) + rng.normal(size=m)[task] + 0.5 * rng.normal(size=6 * m)
+    others, errors = task > 0, []
+    for first in (y[0], wrong):
+        target = np.append(first, y[1:])
+        est = PrivateMTL(epsilon=None, loss=loss).fit(X, target, task=task)
+        errors.append(np.mean((est.predict(X, task=task) - y)[others] ** 2))
+    assert errors[1] < 1.5 * errors[0]
