@@ -19,6 +19,7 @@ from .task.mixture import averaged_scores
 # Per-task attributes, as `skpmtl.task.mixture.Posterior` has them; of classes the first alone.
 POSTERIOR = "covariance_", "noise_variance_", "dof_"
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
+_BLOCK = 1 << 22  # numbers of rows that are dense at a time
 LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
 _AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
@@ -120,14 +121,16 @@ class Intervals:
         """Distances within which targets of tasks without rows are, (n_samples,), (n_tasks,) or
         (n_samples, n_tasks)."""
         given = [self.tasks_] if rows.unseen is None else [self.tasks_, rows.unseen[::-1]]
-        board, X = self.billboard_, rows.features()
-        more = board.residuals.of_slopes(X.toarray() if sparse.issparse(X) else X)
-        tasks = rows.codes
+        board, X, tasks = self.billboard_, rows.features(), rows.codes
+        residuals, size = board.residuals, max(_BLOCK // X.shape[1], 1)
+        parts = (X[first : first + size] for first in range(0, X.shape[0], size))
+        parts = (part.toarray() if sparse.issparse(part) else part for part in parts)
+        more = np.concatenate([residuals.of_slopes(part) for part in parts])
         if tasks is None:
             more, tasks = more[:, None], self._wide_columns()
         doubts = np.concatenate([board.level_doubt(some) for some in given])
         more = more + doubts[tasks] + self._doubt_of_rows(rows)
-        return board.residuals.quantiles(coverage, more)
+        return residuals.quantiles(coverage, more)
 
     def _predictive(self, X, task):
         """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are

@@ -3,6 +3,8 @@
 For the task alone, and free of charge, as its model is: a covariance discloses its second moments.
 """
 
+from functools import cached_property
+
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
@@ -81,12 +83,16 @@ class Distances:
         of_rows = model.sigma**2 * (1.0 + model.middle_ratio)
         self.variances = model.unit**2 * np.add.outer(of_rows, model.tau**2).ravel()
 
+    @cached_property
+    def slopes(self):
+        return spreads.of_slopes(self.model)
+
     def of_slopes(self, X):
         """Variance that rows X (n, d) add. -> (n,)"""
         model = self.model
         Z = (model.near_rows(X)[0] - model.column_centre) / model.safe_scale
         with np.errstate(all="ignore"):
-            found = _quadratic(Z - model.origin, spreads.of_slopes(model))
+            found = _quadratic(Z - model.origin, self.slopes)
             if model.centre_doubt is not None:
                 found += _quadratic(np.c_[np.ones(len(Z)), Z], model.centre_doubt)
         return model.unit**2 * np.nan_to_num(found, nan=np.inf, posinf=np.inf)
