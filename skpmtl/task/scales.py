@@ -36,6 +36,7 @@ class Summaries:
     y_low: np.ndarray  # (m,)
     y_high: np.ndarray  # (m,)
     n_values: np.ndarray | None = None  # (m,), rows that say something of spreads; None: n
+    y_most: np.ndarray | None = None  # (m,), of squares of targets about the mean, as they count
 
     @classmethod
     def of(cls, X, y, offsets, counts):
@@ -45,6 +46,7 @@ class Summaries:
         """
         m, d = len(offsets) - 1, X.shape[1]
         found = cls(*(np.zeros(shape) for shape in (m, (m, d), (m, d), m, m, m, m)))
+        found.y_most = np.zeros(m)
         known = np.diff(offsets) > 0
         if not known.any():
             return found
@@ -74,6 +76,9 @@ class Summaries:
         dof = np.where((sizes > 1) & (n > 1.0), n - 1.0, 1.0)
         self.n[own] = n
         self.y_mean[own], self.y_std[own] = moments(y, counts, n, dof)
+        with np.errstate(over="ignore"):
+            squares = np.minimum(counts, 1.0) * (y - np.repeat(self.y_mean[own], sizes)) ** 2
+        self.y_most[own] = np.maximum.reduceat(squares, starts)
         self.y_low[own] = np.minimum.reduceat(y, starts)
         self.y_high[own] = np.maximum.reduceat(y, starts)
         of_columns = counts[:, None], n[:, None], dof[:, None]
@@ -199,9 +204,8 @@ def own_units(summaries, unit):
     std, size = summaries.y_std, np.abs(summaries.y_mean)
     if unit is None:
         return np.where(std > 0, std, np.where(size > 0, size, 1.0))
-    n, mean = np.maximum(summaries.n, 1.0), summaries.y_mean
-    farthest = np.maximum(summaries.y_high - mean, mean - summaries.y_low)
-    squares = (n - 1.0) * std**2 - farthest**2 * n / np.maximum(n - 1.0, 1.0)  # of the others
+    n = np.maximum(summaries.n, 1.0)
+    squares = (n - 1.0) * std**2 - summaries.y_most * n / np.maximum(n - 1.0, 1.0)  # of the others
     beyond = 2.0 ** (_FAR + _OF_FEW / n)
     above = (n > 2.0) & (squares > (n - 2.0) * (2.0**_FAR * unit) ** 2)
     above |= std > 2.0**_FAR * beyond * unit

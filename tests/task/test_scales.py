@@ -64,6 +64,14 @@ def test_a_task_has_its_own_unit_where_rows_but_one_say_so(y, own):
     assert own_units(summaries, 1.0) == pytest.approx([y.std(ddof=1) if own else 1.0])
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.1, 1e-6])
+def test_a_row_of_little_weight_leaves_a_task_its_own_unit(weight):
+    y = np.append(100.0 * np.random.default_rng(0).normal(size=20), 1e4)
+    counts = np.append(np.ones(20), weight)
+    summaries = Summaries.of(np.zeros((21, 1)), y, np.array([0, 21]), counts)
+    assert own_units(summaries, 1.0) == summaries.y_std
+
+
 @pytest.mark.parametrize("wrong", [1e5, 1e8, 1e25])
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_a_wrong_target_leaves_other_tasks_as_they_are(loss, wrong):
