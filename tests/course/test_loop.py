@@ -277,12 +277,12 @@ def test_zooms_have_the_share_of_the_tasks_with_rows():
     assert many == pytest.approx(few)
 
 
-def test_a_zoom_that_is_not_sure_is_asked_once_more():
-    first, again = (query.public for query in zooms(100))
-    assert again == first
+def test_a_zoom_that_is_not_sure_is_asked_twice_more():
+    first, *again = (query.public for query in zooms(100))
+    assert again == [first, first]
 
 
-@pytest.mark.parametrize("says, halvings", [(0.0, (4.0, 8.0)), (1e3, (3.0, 3.01))])
+@pytest.mark.parametrize("says, halvings", [(0.0, (3.3, 8.0)), (1e3, (3.0, 3.01))])
 def test_a_unit_that_votes_leave_open_is_taken_to_be_small(says, halvings):
     """A unit that is too large moves tasks of few rows by many times their noise."""
     loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", 30, 2))
