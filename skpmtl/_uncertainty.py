@@ -8,18 +8,16 @@ import warnings
 from numbers import Real
 
 import numpy as np
-from scipy import sparse
 from scipy.stats import t as student_t
 
 from ._runtime.constraints import InvalidParameterError
 from ._runtime.stack import users_line
-from .tables.scores import row_quadratics, row_variances
+from .tables.scores import dense_parts, row_quadratics, row_variances
 from .task.mixture import averaged_scores
 
 # Per-task attributes, as `skpmtl.task.mixture.Posterior` has them; of classes the first alone.
 POSTERIOR = "covariance_", "noise_variance_", "dof_"
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
-_BLOCK = 1 << 22  # numbers of rows that are dense at a time
 LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
 _AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
@@ -121,11 +119,9 @@ class Intervals:
         """Distances within which targets of tasks without rows are, (n_samples,), (n_tasks,) or
         (n_samples, n_tasks)."""
         given = [self.tasks_] if rows.unseen is None else [self.tasks_, rows.unseen[::-1]]
-        board, X, tasks = self.billboard_, rows.features(), rows.codes
-        residuals, size = board.residuals, max(_BLOCK // X.shape[1], 1)
-        parts = (X[first : first + size] for first in range(0, X.shape[0], size))
-        parts = (part.toarray() if sparse.issparse(part) else part for part in parts)
-        more = np.concatenate([residuals.of_slopes(part) for part in parts])
+        board, tasks = self.billboard_, rows.codes
+        residuals = board.residuals
+        more = np.concatenate([residuals.of_slopes(Z) for _, Z in dense_parts(rows)])
         if tasks is None:
             more, tasks = more[:, None], self._wide_columns()
         doubts = np.concatenate([board.level_doubt(some) for some in given])

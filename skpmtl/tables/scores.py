@@ -42,6 +42,15 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     return out if several else out[:, 0]
 
 
+def dense_parts(rows):
+    """Slices of the rows, some at a time, and the features of each as dense numbers."""
+    step = max(_BLOCK // (rows.X.shape[1] + 1), 1)
+    for first in range(0, rows.X.shape[0], step):
+        part = slice(first, first + step)
+        Z = rows.features(part)
+        yield part, Z.toarray() if sparse.issparse(Z) else Z
+
+
 def row_quadratics(rows, covariance, columns, near=lambda t, X: X):
     """(x, 1)' Cov (x, 1) of every row, in the form of the scores.
 
@@ -50,15 +59,11 @@ def row_quadratics(rows, covariance, columns, near=lambda t, X: X):
     wide predictions, and ``near(t, X)`` the rows X as they count in the task at t.
     -> (n_rows, [n_columns,] [n_classes])
     """
-    n, (*several, D) = rows.X.shape[0], covariance.shape[1:-1]
+    n, several = rows.X.shape[0], covariance.shape[1:-2]
     wide = rows.codes is None
     tasks = columns() if wide else rows.codes
     found = np.full((n, *([len(tasks)] if wide else []), *several), np.inf)
-    step = max(_BLOCK // D, 1)
-    for first in range(0, n, step):
-        part = slice(first, first + step)
-        Z = rows.features(part)
-        Z = Z.toarray() if sparse.issparse(Z) else Z
+    for part, Z in dense_parts(rows):
         out = found[part]
         every = ((k, slice(None)) for k in tasks) if wide else by_code(tasks[part])
         with np.errstate(all="ignore"), single_blas_thread():
