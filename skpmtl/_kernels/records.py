@@ -198,7 +198,7 @@ def add_products(K, r, s):
 
 
 @njit
-def row_products(
+def products_of_rows(
     X, rows, shared, offsets, weights, scaling, intercept, begin, n_powers, ends, K, largest
 ):
     """Products of the rows of every task, and its largest eigenvalue as power iteration finds it.
@@ -257,7 +257,8 @@ def row_products(
             square = 0.0
             for i in range(n):
                 square += z[0, i] * r[0, i]
-        for i in range(n if intercept else 0):  # last: beside 1, products of short rows are lost
+        # Last, since products of short rows would be rounded off beside those of the ones.
+        for i in range(n if intercept else 0):
             for p in range(n):
                 own[i, p] += Z[i, d] * Z[p, d]
 
@@ -281,7 +282,7 @@ def row_steps(
     update,
     weights,
 ):
-    """`inner_steps` on all rows, without bound and noise, of the tasks that have `row_products`.
+    """`inner_steps` on all rows of tasks that have `products_of_rows`, without bound and noise.
 
     A step w <- w - Z' r moves the scores Z w by K r, so that steps need no other features than the
     first scores, and the sum of all r.

@@ -28,7 +28,7 @@ HULL = 2.0  # units about its level that a task's predictions may always take
 # errors of 20 random tables were 1.10 to 1.14 times as large, the worst 3.6.
 DISTRUST = 1.0
 SURE = 1e-12  # the same of slopes that all tasks have: rows are believed wherever they are
-# Numbers of all kept shapes together, of which four are kept anyway. Votes on a shape come back to
+# Numbers of all kept shapes together; four are kept however large. Votes on a shape come back to
 # one of ten before: where these are kept, fits of 2,000 x 8 x 10 take .93 of the CPU time.
 _KEPT = 1 << 21
 

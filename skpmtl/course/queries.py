@@ -152,10 +152,10 @@ class Question:
 # ------------------------------------------------------------------------------------ place
 @cache
 def bumps(n, clipped):
-    """What a task adds to n bins in order, by its own bin: (n, n), of which columns have length 1.
+    """What a task adds to n ordered bins: (n, n), a column of length 1 for each bin it may be in.
 
-    Of a task in one bin all of it, of many tasks in neighbouring bins more than bins apart would
-    have: a place is found where these add up to more than noise. Without a budget bins are apart.
+    Tasks in neighbouring bins add up, so that a place that none of its bins shows stands out of the
+    noise. Without a budget a task adds to its own bin alone.
     """
     away = np.subtract.outer(np.arange(n), np.arange(n))
     found = np.exp(-0.5 * away**2) if clipped else np.eye(n)

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from .._kernels.losses import NUMBER
-from .._kernels.records import inner_steps, row_products, row_steps, scaled_rows
+from .._kernels.records import inner_steps, products_of_rows, row_steps, scaled_rows
 from .._runtime.threads import cost_blocks, run_blocks
 from ..solvers.grams import POWER_STEPS, largest_eigenvalues, scattered
 from ..tables.table import TaskTable, table_of
@@ -57,7 +57,7 @@ class RoundRows:
         K, largest = np.empty(ends[-1]), np.empty(table.n_tasks)
 
         def block(first, last):
-            row_products(
+            products_of_rows(
                 *table.stored,
                 table.offsets[first : last + 1],
                 table.counts,

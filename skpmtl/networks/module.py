@@ -268,7 +268,7 @@ class FlatModule:
     def refused(self, X):
         """Rows that the module raises for at the start, as an embedding for words it lacks: (n,).
 
-        Each is tried beside zeros, which it takes: no row decides about another.
+        Each is tried alone, beside a row of zeros, so that no row decides about another.
         """
         torch = self.torch
         self.write(self.start)

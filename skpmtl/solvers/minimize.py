@@ -258,7 +258,8 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
     first_order, spare = _first_order(loss, penalty, alpha, lean, phase.W), None
     patience, after = max_iter, _TURN // 5
-    if isinstance(first_order, _Splitting):
+    splits = isinstance(first_order, _Splitting)
+    if splits:
         patience = _FIRST if models else _TURN
     elif few_sparse:
         patience = _TURN
@@ -276,7 +277,7 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             phase.W, steps = _by_models(loss, penalty, alpha, phase.W, tol, max_iter - done, log)
             done, patience = done + steps, _TURN
             continue
-        if isinstance(first_order, _Proximal) and spare is None:  # dense rows have other steps
+        if not splits:  # few sparse rows, which have other steps as dense ones
             loss.crawls, first_order = loss.keeps, None
             rest = _alternate(loss.dense, penalty, alpha, phase.W, tol, max_iter - done, log)
             rest.n_iter += done

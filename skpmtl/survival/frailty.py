@@ -28,7 +28,7 @@ __all__ = ["Frailty", "fit_frailty"]
 _STEPS, _TOL = 100, 1e-10
 # Of the size of a column, how it varies, and of the largest information about scaled ones: less is
 # rounding.
-_CONSTANT, _TOLD = 1e-12, 1e-10
+_CONSTANT, _DETERMINED = 1e-12, 1e-10
 _THETA = 1e-4, 1e2  # the range in which the variance of frailties is looked for
 
 
@@ -150,16 +150,16 @@ class _Problem:
 
 
 def _inverse(information):
-    """Of the directions that rows tell. -> inverse, which columns they tell from the others"""
+    """Inverse in the directions that rows determine. -> it, which columns do not follow from others"""
     values, vectors = np.linalg.eigh(information)
-    some = values > _TOLD * values[-1:]
+    some = values > _DETERMINED * values[-1:]
     vectors = vectors[:, some]
     return (vectors / values[some]) @ vectors.T, np.sum(vectors**2, axis=1) > 1.0 - 1e-6
 
 
 def _covariance(information):
-    inverse, told = _inverse(information)
-    inverse[~told] = inverse[:, ~told] = np.nan
+    inverse, is_own = _inverse(information)
+    inverse[~is_own] = inverse[:, ~is_own] = np.nan
     return inverse
 
 

@@ -179,7 +179,7 @@ class PMTLRounds(Published):
                 "The rounds diverged: their models are not finite. Take a smaller learning_rate, "
                 "and scale X to rows of length about 1."
             )
-        if len(lost):  # of rows that overflow, which sent zeros: no error tells others of them
+        if len(lost):  # their rows overflow; an error would tell the other tasks so
             W[lost] = tasks.centres(lost, shared)
         report = self._report(plan, source)
         return {
