@@ -156,7 +156,7 @@ class TaskIndexed(Documented, BaseEstimator):
                 billboard = fitted["billboard_"]
                 billboard.report = fitted["privacy_"] = billboard.report.disclosing(inferred)
             seen = {} if classes is None else {"classes_": classes}
-            population = replace(Population.of(table), sizes=None, is_sparse=False)
+            population = replace(Population.of(table), sizes=None, is_sparse=False, levels=None)
             seen["_population_"], seen["tasks_"] = population, population.tasks
             seen["_idle_"] = table.absent
             self._become({**seen, "_form_": form, **fitted})

@@ -392,9 +392,9 @@ def _queries(first, second, changed):
 
 
 def _public_differences(a, b, changed, all_public, prefix):
-    keep = slice(None)
-    if hasattr(a, "tasks_") and not all_public:
-        keep = ~np.isin(a.tasks_, changed)
+    keep = np.ones(0, dtype=bool)
+    if hasattr(a, "tasks_"):
+        keep = ~np.isin(a.tasks_, [] if all_public else changed)
     names = [sorted(set(vars(model)) - OWN) for model in (a, b)]
     if names[0] != names[1]:
         for name in sorted(set(names[0]) ^ set(names[1])):
@@ -407,7 +407,7 @@ def _public_differences(a, b, changed, all_public, prefix):
             yield from _public_differences(*pair, changed, all_public, f"{prefix}{name}.")
             continue
         of_tasks = (*_ROWS, *getattr(a, "_extras", ()))
-        if name in of_tasks and np.shape(pair[0]) == np.shape(pair[1]):
+        if name in of_tasks and all(np.shape(value)[:1] == keep.shape for value in pair):
             pair = [value[keep] for value in pair]
         yield from differing(*pair, prefix + name)
     if hasattr(a, "export_task") and hasattr(a, "tasks_"):
@@ -430,6 +430,7 @@ def _properties(model):
 
 
 def _saved(model):
+    model = model._in_files() if hasattr(model, "_in_files") else model
     with np.load(io.BytesIO(model._billboard_file())) as file:
         return {name: file[name] for name in file.files}
 

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
@@ -26,49 +26,62 @@ class RowsOfTasks:
     y : ndarray of shape (n,)
         Targets as given to the fit.
     task : ndarray of shape (n,)
+    levels : dict of str or int to ndarray of shape (n,), default={}
+        Levels of rows by the name of their factor.
     """
 
     X: object
     y: np.ndarray
     task: np.ndarray
+    levels: dict = field(default_factory=dict)
 
     @classmethod
     def of(cls, table, tasks):
         """The first rows of some tasks of a table."""
         parts = [(k, *table.task(k)) for k in np.flatnonzero(np.isin(table.tasks, tasks))]
         parts = [(k, X[:_MOST_ROWS], y[:_MOST_ROWS]) for k, X, y in parts[:_MOST_TASKS]]
-        stack = sparse.vstack if table.is_sparse else np.concatenate
+        stack, levels = sparse.vstack if table.is_sparse else np.concatenate, {}
+        if table.levels is not None:
+            rows = np.concatenate([table.offsets[k] + np.arange(len(y)) for k, _, y in parts])
+            levels = dict(zip(table.levels.names, table.levels.values(rows), strict=True))
         return cls(
             stack([X for _, X, _ in parts]),
             np.concatenate([y for *_, y in parts]),
             np.concatenate([np.repeat(table.tasks[k : k + 1], len(y)) for k, _, y in parts]),
+            levels,
         )
 
     def twice(self, task):
         """The rows of the first task as those of two others, `task` (2,)."""
         n = int((self.task == self.task[0]).sum())
         stack = sparse.vstack if sparse.issparse(self.X) else np.concatenate
-        return RowsOfTasks(stack([self.X[:n]] * 2), np.tile(self.y[:n], 2), np.repeat(task, n))
+        levels = {name: np.tile(own[:n], 2) for name, own in self.levels.items()}
+        given = stack([self.X[:n]] * 2), np.tile(self.y[:n], 2), np.repeat(task, n)
+        return RowsOfTasks(*given, levels)
 
     def arguments(self, model):
-        """X, y and task by name, with the task in a column of X where the estimator has it there"""
-        given = {"X": self.X, "y": self.y, "task": self.task}
-        if getattr(model, "task_feature", None) is None:
+        """X, y and task by name; levels, and where the estimator has it there the task, are columns
+        of X."""
+        given, more = {"X": self.X, "y": self.y, "task": self.task}, {}
+        if getattr(model, "task_feature", None) is not None:
+            more[model._form_.position] = given.pop("task")
+        more |= {model._form_.factors[name]: own for name, own in self.levels.items()}
+        if not more:
             return given
-        place = model._form_.position
         dense = self.X.toarray() if sparse.issparse(self.X) else self.X
         columns = list(np.asarray(dense, dtype=object).T)
-        columns.insert(place, self.task)
+        for place in sorted(more):
+            columns.insert(place, more[place])
+        columns = [np.array(column.tolist()) for column in columns]
         names = getattr(model, "feature_names_in_", None)
         if names is None:
-            X = np.stack(columns, axis=1)
-            given["X"] = X.astype(float) if self.task.dtype.kind in "biuf" else X
+            numbers = all(column.dtype.kind in "biuf" for column in columns)
+            columns = [column.astype(float if numbers else object) for column in columns]
+            given["X"] = np.stack(columns, axis=1)
         else:
             import pandas as pd
 
-            columns = [np.array(column.tolist()) for column in columns]
             given["X"] = pd.DataFrame(dict(zip(names, columns, strict=True)))
-        del given["task"]
         return given
 
 

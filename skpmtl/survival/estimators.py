@@ -238,6 +238,10 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
             setattr(model, name, value)
         return model
 
+    def _is_private(self):
+        """As of other estimators, for an audit."""
+        return self.epsilon is not None
+
     def _in_files(self):
         """What `save_billboard` writes, and `load_billboard` gives back as `SurvivalMTL`."""
         check_is_fitted(self, "coef_")

@@ -120,7 +120,8 @@ class LevelEffects:
         for k in range(len(out)):
             own = np.arange(ends[k], ends[k + 1])  # copies, which have nothing of other tasks
             known = *values[:, own], float(of_new[k]), means[own], float(effects_of_new[k])
-            out[k] = cls(names[groups.levels[own]], *known)
+            # Text of numpy is as wide as the longest, which other tasks may have.
+            out[k] = cls(np.array(names[groups.levels[own]].tolist()), *known)
         return out
 
     def by_level(self):

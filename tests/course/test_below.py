@@ -12,6 +12,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billbo
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER
+from skpmtl.privacy import audit
 from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.factors import RowLevels
 from skpmtl.tables.table import TaskTable
@@ -173,6 +174,17 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
     assert_allclose(found, expected, rtol=1e-9)
     with pytest.raises(ValueError, match="without models="):
         fit_shards(clone(est), parts, models=tmp_path / "models")
+
+
+def test_names_of_levels_stay_with_their_task():
+    """Text of numpy is as wide as the longest of all."""
+    rows = below(1, 1.0, 30)[0]
+    other = rows.copy()
+    other.loc[rows["school"] == 3, "class"] = "the only class with a name of so many letters"
+    est = PrivateMTL(epsilon=50.0, factors=BELOW, tasks=range(30), task_feature="school")
+    pair = [(features(table), table["y"]) for table in (rows, other)]
+    result = audit(est, *pair, n_draws=0)
+    assert result.passed, str(result)
 
 
 @pytest.mark.parametrize("loss", ["classes", "three classes", "poisson"])

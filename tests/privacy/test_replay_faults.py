@@ -29,10 +29,13 @@ from skpmtl.privacy.replay import changed_tasks
 from skpmtl.privacy.rng import SystemSource, noise_source
 from skpmtl.privacy.uses import new_tasks, outcomes
 from tests.helpers.cases import (
+    CASES,
     CHANGED,
     FIRST,
     N_ROWS,
     TASKS,
+    arguments,
+    every,
     fitted,
     long_data,
     replaced,
@@ -663,11 +666,15 @@ def test_what_is_called_after_a_fit(cls, text):
     assert kinds(found) == {text.partition(":")[0]}
 
 
-@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMTLClassifier, DPMetaInit])
-def test_other_and_new_tasks_are_really_predicted(cls):
+USED = [FIRST[cls] for cls in (PrivateMTL, PrivateMTLClassifier, DPMetaInit)]
+
+
+@every([*USED, *(case for case in CASES if case.form == "levels")])
+def test_other_and_new_tasks_are_really_predicted(case):
     """What every fit refuses would be the same in all of them."""
-    est, data = fitted(FIRST[cls])
-    table = changed_tasks(est, data, data)[3]
+    est, data = fitted(case)
+    given = arguments(case, data)
+    table = changed_tasks(est, given, given)[3]
     found, _ = outcomes(est, table, [CHANGED], new_tasks(est.tasks_))
     for whose in ("other tasks", "new tasks"):
         for name in ("predict", "score", "export_task"):

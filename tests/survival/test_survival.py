@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skpmtl import PrivacyLeakWarning
+from skpmtl.privacy import audit
 from skpmtl.survival import SurvivalMTL, periods
 from skpmtl.survival.counts import PiecewiseHazards
 from skpmtl.survival.estimators import concordance
@@ -219,6 +220,30 @@ def test_survival_falls_and_follows_the_hazard(cuts):
     expected = np.exp((X[0] - X[1]) @ model.coef_)
     assert_allclose(ratio[ratio == ratio], expected, rtol=1e-10)
     assert model.score(X, y, task=task) > 0.7
+
+
+class Leaks(SurvivalMTL):
+    """Intervals end with the last time of all."""
+
+    def _fit_counts(self, X, y, entry, ids):
+        fitted = super()._fit_counts(X, y, entry, ids)
+        return {**fitted, "ends_": np.append(fitted["ends_"][:-1], y["time"].max())}
+
+
+def test_hazards_under_a_budget_are_audited():
+    X, y, task = generated(m=40, n=5)
+    changed = task == 3
+    other_X, other_y = np.where(changed[:, None], 1e300, X), y.copy()
+    other_y["time"][changed] = 1e6
+    data = X, y, task
+    absent = tuple(part[~changed] for part in data)
+    known = [0.2, 1.0], {"epsilon": 20.0, "tasks": range(40)}
+    for neighbour in ((other_X, other_y, task), absent):
+        result = audit(SurvivalMTL(known[0], **known[1]), data, neighbour, n_draws=0)
+        assert result.passed, str(result)
+        assert result.n_replayed > 9 and result.sensitivity_observed > 1.0
+    found = audit(Leaks(known[0], **known[1]), data, (other_X, other_y, task), n_draws=0).failures
+    assert "Attribute: ends_ depends on more than the releases." in found
 
 
 @pytest.mark.parametrize(("n", "off"), [(10, 0.1), (2, 0.45)])
