@@ -20,6 +20,8 @@ with levels, S_t, and one of levels, of which R = I + (tau W)' W (tau W) - sum_t
 left; log det M is sum_t log det M_t + log det R (section 3.4 of the same paper).
 """
 
+import math
+
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
@@ -34,6 +36,7 @@ _MODE = 1e-11  # of a step of a mode
 _TOL = 1e-13  # relative change of the deviance between two iterations
 _DONE, _LEFT = 1e-14, 1e-4  # of the deviance that a further step of Newton's method would gain
 _FLAT = 1e-4  # least information on a column of unit size: errors of 100 in eta mean separation
+_PART = 0.01  # of what moves along a direction without information: effects without errors
 _STEP = 1e-4  # of differences of gradients
 _NUMBERS = 1 << 22  # of rows by levels at a time
 
@@ -119,15 +122,19 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
         params = params + step
     values, slopes = problem.by_task(params)
     total = slopes.sum(axis=0)
-    information = np.linalg.eigvalsh(0.5 * hessian[problem.k :, problem.k :])
     L, tau, beta = problem.parts(params)
     (u, v), k = problem.mode, problem.k
-    influences = (-0.5 * slopes @ inverse)[:, k:] / problem.size_x
+    information, flat = np.linalg.eigh(0.5 * hessian[k:, k:])
+    flat = problem.root @ flat[:, ~(information > _FLAT)]
+    covariance = problem.root @ inverse[k:, k:] @ problem.root.T
+    influences = (-0.5 * slopes @ inverse)[:, k:] @ problem.root.T
+    untold = (np.abs(flat) * column_sizes(rows.X)[:, None] > _PART).any(axis=1)
+    covariance[untold] = covariance[:, untold] = influences[:, untold] = np.nan
     return in_units(
-        (problem.size_x, problem.size_z),
-        *(1.0, beta, inverse[k:, k:], L, u @ L.T, L @ problem.covariances() @ L.T),
+        (1.0, problem.size_z),
+        *(1.0, problem.root @ beta, covariance, L, u @ L.T, L @ problem.covariances() @ L.T),
         values.sum() - 2.0 * problem.constant,
-        bool(0.25 * total @ inverse @ total < _LEFT and information[0] > _FLAT),
+        bool(0.25 * total @ inverse @ total < _LEFT and flat.size == 0),
         other_effects=problem.by_grouping(problem.each(tau) * v),
         other_std=np.abs(tau),
         influences=None if problem.counts else influences,
@@ -138,8 +145,10 @@ class _Problem:
     """The deviance of L, tau and beta, its gradient, and modes, from which the next ones start."""
 
     def __init__(self, rows, family, weight, offset, correlated):
-        self.size_x, self.size_z = column_sizes(rows.X), column_sizes(rows.Z)
-        self.X, self.Z, self.y = rows.X / self.size_x, rows.Z / self.size_z, rows.y
+        self.size_z = column_sizes(rows.Z)
+        # Effects are those of orthogonal columns of size one, wherever the origin of X is.
+        self.root = math.sqrt(len(rows.X)) * np.linalg.inv(np.linalg.qr(rows.X, mode="r"))
+        self.X, self.Z, self.y = rows.X @ self.root, rows.Z / self.size_z, rows.y
         self.family, self.weight, self.offset = family, weight, offset
         self.starts, self.m = rows.offsets[:-1], len(rows.offsets) - 1
         self.owner = np.repeat(np.arange(self.m), np.diff(rows.offsets))
@@ -206,7 +215,7 @@ class _Problem:
         A = self.sums(w[:, None, None] * self.ZZ)
         M = np.eye(q) + L.T @ A @ L
         weighted = self.W.multiply(w[:, None]).tocsr()
-        S = L.T @ (self.tall.T @ weighted).toarray().reshape(self.m, q, -1) * tau
+        S = L.T @ (self.tall.T @ weighted).toarray().reshape(self.m, q, len(tau)) * tau
         B = np.linalg.solve(M, S)
         R = np.eye(len(tau)) + np.outer(tau, tau) * (self.W.T @ weighted).toarray()
         return A, M, B, R - np.tensordot(S, B, axes=([0, 1], [0, 1]))

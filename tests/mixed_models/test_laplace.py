@@ -141,3 +141,37 @@ def test_classes_that_a_column_separates_are_warned_of():
     one = fitted("w ~ z + (1 | one)", data.assign(one=0), "binomial")
     assert np.isnan(one.summary().effects["std_error"]).all()
     assert np.isfinite(std_errors(one)).all()
+
+
+def test_what_a_column_separates_has_no_error_and_the_rest_has():
+    data = read("unbalanced").assign(w=lambda d: (d["y"] > 1).astype(int))
+    data["f"] = np.where(np.arange(len(data)) % 3 == 0, "c", "a")
+    data.loc[data["f"] == "c", "w"] = 1
+    with pytest.warns(UserWarning, match="separate classes"):
+        fit = fitted("w ~ x + f + (1 | g)", data, "binomial")
+    rest = fitted("w ~ x + (1 | g)", data[data["f"] == "a"], "binomial")  # the same likelihood
+    assert_allclose(std_errors(fit)[:2], std_errors(rest), rtol=1e-3)
+    assert np.isnan(std_errors(fit)[2]) and np.isnan(std_errors(fit, "CR1")[2])
+
+
+def test_the_origin_of_a_column_does_not_matter():
+    data = read("unbalanced").assign(n=lambda d: np.exp(d["y"]).round(), far=lambda d: d["x"] + 1e5)
+    near = fitted("n ~ x + I(x^2) + (1 | g)", data, "poisson")
+    far = fitted("n ~ far + I((far - 100000)^2) + (1 | g)", data, "poisson")
+    assert far.deviance == pytest.approx(near.deviance, rel=1e-8)
+    assert_allclose(far.params[1:], near.params[1:], rtol=1e-4)
+    assert_allclose(std_errors(far)[1:], std_errors(near)[1:], rtol=1e-4)
+
+
+def test_without_random_effects_a_fit_is_that_of_a_generalised_linear_model():
+    statsmodels = pytest.importorskip("statsmodels.api")
+    data = read("unbalanced").assign(w=lambda d: (d["y"] > 1).astype(int))
+    fit = fitted("w ~ x + z + (0 | g)", data, "binomial")
+    model = statsmodels.GLM.from_formula("w ~ x + z", data, family=statsmodels.families.Binomial())
+    known = model.fit()
+    assert_allclose(fit.params, known.params, rtol=1e-6)
+    assert_allclose(std_errors(fit), known.bse, rtol=1e-4)
+    assert fit.deviance == pytest.approx(-2.0 * known.llf, rel=1e-9)
+    groups = {"groups": data["g"], "use_correction": False}
+    robust = model.fit(cov_type="cluster", cov_kwds=groups)
+    assert_allclose(std_errors(fit, "CR0"), robust.bse, rtol=1e-4)
