@@ -26,7 +26,7 @@ ALWAYS: dict = {
     "task.priors.LARGER": [(4,), (1, 2, 3, 4)],
 }
 WITHOUT_NOISE: dict = {
-    **dict.fromkeys(f"course.curator.{name}" for name in ("ODDS", "LEAST_GAIN", "FAR_SHARES")),
+    **dict.fromkeys(f"course.curator.{name}" for name in ("ODDS", "FAR_SHARES")),
     **dict.fromkeys(f"task.far.{name}" for name in ("NOISIER", "_FEW", "_LEAST")),
 }
 OF_ERRORS: dict = {

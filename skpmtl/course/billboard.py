@@ -57,9 +57,6 @@ class HierarchicalBillboard(OfModels):
     scale_variance: Annotated[np.ndarray | None, 2] = None
     # Root of the shape of slopes, which has trace one; zeros where they are equal
     root: Annotated[np.ndarray | None, "d", "d"] = None
-    # Where levels and slopes are independent, in scaled columns: a correlation of both is a place
-    # of the columns at which it is none
-    origin: Annotated[np.ndarray | None, "d"] = None
     # Log weights of the grids of `skpmtl.task.priors`
     log_kappa: Annotated[np.ndarray | None, "kappa"] = None
     log_sigma: Annotated[np.ndarray | None, "sigma"] = None
@@ -149,7 +146,6 @@ class HierarchicalBillboard(OfModels):
             "column_centre": lambda: np.zeros(d),
             "scale_variance": lambda: np.array([OCTAVES**2, 0.0]),
             "root": lambda: self.flat,
-            "origin": lambda: np.zeros(d),
             "log_kappa": lambda: self.law.log_kappa,
             "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: self.law.before_tau(self.tau),
@@ -395,10 +391,7 @@ class HierarchicalBillboard(OfModels):
         others."""
         if self.spread is not None:
             return float(np.sqrt(self.spread[-1, -1]))
-        if not self.origin.any():
-            return self.unit * self.middle_tau
-        of_slopes = self.origin @ spreads.of_slopes(self) @ self.origin
-        return self.unit * math.sqrt(self.middle_tau**2 + of_slopes)
+        return self.unit * self.middle_tau
 
     @property
     def factors_of_rows(self):

@@ -8,7 +8,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import expit
 
 from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
@@ -66,8 +65,6 @@ LEVEL_WORTH = 0.1  # part of the log-loss that is worth all of mu^2
 # Without a budget, where a step is one of Newton: with 2 errors of 24 random tables are 1.001 times
 # as large, from .96 to 1.04, and with 10 1.0001.
 EXACT_STEPS = 5
-# Of where levels and slopes are independent: log evidence or weight that moves no prediction.
-LEAST_GAIN = 0.05
 # n_tasks (d + 1)^3 of spreads and the centre together, which take .1 of the time of a fit.
 MOST_PRODUCTS = 1 << 24
 # Log evidence that chance gains: with less, spreads and the centre are those that know their doubt.
@@ -580,7 +577,7 @@ class Loop:
         root = model.root if root is None else root
         path = np.zeros((2, 1)) if path is None else path
         related = ALL if centre[..., 1:].any() or centre is model.centre else LEVELS
-        known = centre, root, model.origin, *scales, axis, path, related, model.far
+        known = centre, root, *scales, axis, path, related, model.far
         return queries.Part(*known)
 
     @property
@@ -760,52 +757,7 @@ class Loop:
         _, gain, _ = yield from self.vote("shape", path, share, by_chance=by_chance)
         self.update(root=self.path[int(np.argmax(gain))])
 
-    # --------------------------------------------------------------------------------- origin
-    def regression(self):
-        """R, with which an origin -g'R follows from how levels go with slopes in directions in
-        which slopes vary; g is of length one where slopes without a preferred direction say all of
-        levels."""
-        model = self.model
-        return model.middle_tau / math.sqrt(model.middle_kappa) * self.d * model.root
-
-    def origin_exact(self, share):
-        """Without a budget: the mean of the posterior of the regression of levels on slopes.
-
-        Its prior is none or N(0, 1), with even odds. The latter has its mode by scoring, with a
-        vote on the spread of levels about it after every step; its evidence, with the Occam factor,
-        says what it weighs. Other numbers are then learnt again.
-        """
-        if not self.model.has_place:
-            return
-        before, R = self.model, self.regression()
-        question, values = queries.ExactOrigin(R), []
-        g = step = np.zeros(self.d)
-        for _ in range(N_STEPS):
-            known = self.model
-            self.update(origin=-(g + step) @ R)
-            if values:
-                yield from self.vote_tau(0.0)
-            found, _ = yield from self.ask(question, 0.0)
-            value = found[0, 0] - 0.5 * np.sum((g + step) ** 2)
-            if not values or value >= values[-1]:
-                g, values = g + step, [*values, value]
-                score, H = found[0, 1:] - g, np.eye(self.d) + found[2:, 1:]
-                step = np.linalg.solve(H, score)
-            else:
-                self.model, step = known, 0.5 * step
-            if score @ step < LEAST_GAIN:
-                break
-        weight = expit(values[-1] - values[0] - 0.5 * np.linalg.slogdet(H)[1])
-        if weight < LEAST_GAIN:
-            self.model = before
-            return
-        self.update(origin=-weight * g @ R)
-        yield from self.vote_tau(0.0)
-        yield from self.exact_steps(self.pooled, related=self.is_related)
-        yield from self.vote_sigma(0.0)
-        yield from self.vote_tau(0.0)
-        yield from self.vote_kappa(0.0)
-
+    # ---------------------------------------------------------------------------------- joint
     def joint_exact(self, share):
         """Without a budget: spreads and the centre together, and whether there is a shape.
 

@@ -174,7 +174,7 @@ class Errors(Question):
         tasks = tasks.about(PublicInit(self.mean[None, :d], self.mean[d:]))
         one = np.zeros(1)
         grids = (np.array([value]) for value in (self.tau, self.kappa, self.sigma))
-        bare = replace(model, middle=0.0, centre=np.zeros(d + 1), origin=np.zeros(d), init=None)
+        bare = replace(model, middle=0.0, centre=np.zeros(d + 1), init=None)
         scales = priors.Scales(one, one, one, *grids, model.log_ratio)
         score, information = tasks.information(bare, scales)
         to = self.whiten * self.deviations

@@ -65,7 +65,7 @@ class LikelihoodStep(Question):
         """Log determinant, number of rows, and F' V^-1 F with y last, its lower half, as one
         vector."""
         tasks._place(model)
-        key = *tasks._placed, model.root, model.origin
+        key = *tasks._placed, model.root
         if tasks.products is None or not same(tasks.products[0], key):
             tasks.products = key, _Products(tasks, model)
         return tasks.products[1].at(*self.ratios)
@@ -375,7 +375,6 @@ def find_joint(loop):
         return math.inf
     _, free, sigma2, root, omega, _ = found
     sigma, to = math.sqrt(sigma2), np.diag(np.append(1.0, omega))
-    to[0, 1:] = -model.origin * omega  # from the level at the origin
     half = solve_triangular(root, to.T, lower=True)
     sizes = {"kappa": spreads[1] ** 2 * sigma2, "sigma": sigma, "tau": spreads[0] * sigma}
     loop.update(

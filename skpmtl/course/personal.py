@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..tables.table import WrittenRows, blocks_of, differences, row_dots, row_products
+from ..tables.table import WrittenRows, blocks_of, differences, row_dots
 from ..task import priors
 from ..task.far import about_medians, chances, far_rows
 from ..task.nested import (
@@ -15,7 +15,6 @@ from ..task.nested import (
     information,
     log_evidence,
     moved,
-    of_origin,
 )
 from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
@@ -68,7 +67,7 @@ class TaskModels:
         key = *key, model.across and model.across.effects, model.ratio, model.slopes_are_equal
         if not same(key, self._placed):
             self._place_rows(model, key)
-        self.near_mean = self.rows[0][2] - model.origin
+        self.near_mean = self.rows[0][2]
 
     def _place_rows(self, model, key):
         self._placed, self._shapes = key, []
@@ -126,40 +125,35 @@ class TaskModels:
         -> list of `RatioPart`
         """
         self._place(model)
-        found = self._parts(self._shapes, self.rows, model.origin, root, joined)
+        found = self._parts(self._shapes, self.rows, root, joined)
         if not model.far:
             return found
-        key = *self._placed, model.centre, model.log_components, model.root, model.origin
+        key = *self._placed, model.centre, model.log_components, model.root
         key = *key, model.log_kappa, model.log_sigma, model.log_tau, np.array(model.far)
         key = *key, model.related, model.above and model.above.effects
         if not same(key, self._far[0]):
             self._far = key, [self._find_far(model)], []
         alike = found[0].log_root + self.summaries.n * np.log1p(-model.far)
-        more = self._parts(self._far[2], self._far[1], model.origin, root, joined)
+        more = self._parts(self._far[2], self._far[1], root, joined)
         return [found[0]._replace(log_root=alike), *more]
 
-    def _parts(self, kept, every, origin, root, joined):
+    def _parts(self, kept, every, root, joined):
         """Of `every` (rows, log weights, mean rows); the last shapes are `kept`, four or more."""
-        same_shape, seen, as_rows = None, (np.array(joined), origin), joined or self.constant
-        for known, how, found in kept:
+        same_shape, as_rows = None, joined or self.constant
+        for known, were_joined, found in kept:
             if np.array_equal(known, root):
-                if same(how, seen):
+                if were_joined == joined:
                     return found
                 same_shape = found
-        near = [near - origin for *_, near in every]
         if same_shape is None:
-            known = enumerate(zip(every, near, strict=True))
             found = [
                 RatioPart(Decomposition(rows, root, mean, as_rows), log_weight, cell)
-                for cell, ((rows, log_weight, _), mean) in known
+                for cell, (rows, log_weight, mean) in enumerate(every)
             ]
         else:
-            found = [
-                part._replace(dec=part.dec.with_mean_rows(mean, as_rows))
-                for part, mean in zip(same_shape, near, strict=True)
-            ]
+            found = [part._replace(dec=part.dec.seen(as_rows)) for part in same_shape]
         most = max(_KEPT // max(sum(rows.X.size for rows, *_ in every), 1), 4)
-        kept[:] = [(root, seen, found), *kept][:most]
+        kept[:] = [(root, joined, found), *kept][:most]
         return found
 
     def _find_far(self, model):
@@ -184,12 +178,10 @@ class TaskModels:
         """
         tasks = self.tasks[some]
         level, slopes = centre[0] + model.effects_of(tasks), centre[1:]
-        at_origin = model.origin @ model.centre[1:]
         if model.relation is not None and related != NOTHING:
             own = model.relation.centres(tasks, model.related)
             level, slopes = level + own[:, 0], slopes + own[:, 1:] * (related == ALL)
-            at_origin = at_origin + row_dots(own[:, 1:], model.origin)
-        return level + at_origin, slopes
+        return level, slopes
 
     def around_part(self, model, part):
         """`around` the centre of a component; slopes of covariates are those of "mean" alone."""
@@ -218,7 +210,7 @@ class TaskModels:
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales())
         parts = self.decomposition(model, model.root, joined=False)
-        key = *self._placed, model.log_sigma, model.log_tau, model.root, model.origin
+        key = *self._placed, model.log_sigma, model.log_tau, model.root
         key = *key, near, model.related, model.above and model.above.effects, model.log_ratio
         if not same(key, self._near):
             self._near = key
@@ -243,19 +235,10 @@ class TaskModels:
         self._deviations = model, found
         return found
 
-    def of_origin(self, model):
-        """Scores of where levels and slopes are independent: see `posterior.of_origin`. (m, d)"""
-        dec = self.decomposition(model, model.root)
-        scales = model.scales(model.log_kappa)
-        return of_origin(dec, *self.around(model, model.centre), scales)
-
     def information(self, model, scales, some=slice(None)):
         """Score and information of the centre of the model, of these tasks: see `information`."""
         dec = self.decomposition(model, model.root)
-        score, info = information(dec, *self.around(model, model.centre, some=some), scales, some)
-        to = np.eye(len(model.centre))  # the level at the origin is c + o'a
-        to[1:, 0] = model.origin
-        return row_products(score, to.T), np.matmul(np.matmul(to, info), to.T)
+        return information(dec, *self.around(model, model.centre, some=some), scales, some)
 
     def evidence_apart(self, model):
         """Log evidence about the centre without what a task itself adds to it, (m,).
@@ -272,7 +255,7 @@ class TaskModels:
             level, slopes = self.around_part(model, part)
             if part.name == "mean":
                 slopes = slopes - moved[:, 1:]
-            about = level - moved[:, 0] - row_dots(moved[:, 1:], model.origin), slopes
+            about = level - moved[:, 0], slopes
             dec = self.decomposition(model, part.root)
             found.append(part.log_weight + log_evidence(dec, *about, part.scales))
         return log_sum(np.stack(found, axis=1))

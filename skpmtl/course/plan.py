@@ -240,12 +240,9 @@ class HierarchicalPlan(Plan):
             course = [*("spreads" if name in exact else name for name in course), "spreads exact"]
         elif crossed and not self.is_private:  # once more, about what was found since
             course.append("across")
-        # Of levels that have no other parts, which a second place of the columns could stand for.
-        more = self.is_private, self.factor, self.across, self.below
-        if course and pooled and self.first == "place" and not any(more):
-            course.append("origin exact")
-            if "mean" in self.structures and self.relation is None:
-                course.append("joint exact")
+        more = self.is_private, self.relation, self.factor, self.across, self.below
+        if course and pooled and self.first == "place" and mean and not any(more):
+            course.append("joint exact")
         return shares_of(course)
 
     def mechanism(self):

@@ -39,7 +39,6 @@ from .._runtime.constraints import Interval
 from .._runtime.public import Public, annotated, shapes_of
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
-from ..tables.table import row_products
 from ..task.posterior import log_mixtures
 from ..task.priors import NEVER, RATIO, Scales
 from .billboard import HierarchicalBillboard, sizes_of
@@ -540,26 +539,6 @@ class ExactEvidence(Exact):
 
 
 @dataclass
-class ExactOrigin(Exact):
-    """Log evidence and scores of where levels and slopes are independent.
-
-    With u the slopes of a task from the centre in units of their shape, and v its level, a task
-    sends the expected u v.
-    """
-
-    kind = "exact origin"
-    to: np.ndarray  # (d, d), from scores of mean rows to those of the regression of v on u
-
-    def answer(self, tasks, model):
-        log_evidence, scores = tasks.of_origin(model)
-        return np.c_[log_evidence, row_products(scores, self.to)]
-
-    def total(self, sent):
-        """Sum of the log evidence and the scores, and of products of these."""
-        return np.concatenate([sent.sum(axis=0)[None], sent.T @ sent])
-
-
-@dataclass
 class LevelSums(Exact):
     """Where slopes are taken to be equal: what restricted likelihood needs of the tasks.
 
@@ -647,7 +626,6 @@ class Part(Public):
 
     centre: Annotated[np.ndarray, "centre"]
     root: Annotated[np.ndarray, "d", "d"]
-    origin: Annotated[np.ndarray, "d"]  # where levels and slopes are independent
     # Log weights of the grids; zeros on that which the vote compares
     log_kappa: Annotated[np.ndarray, "kappa"]
     log_sigma: Annotated[np.ndarray, "sigma"]
@@ -677,7 +655,7 @@ class Part(Public):
         by = _AXES[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio).possible()
-        model = replace(model, origin=self.origin, far=self.far)
+        model = replace(model, far=self.far)
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
         return found if self.axis else found[:, None]
 
@@ -735,7 +713,7 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
     *(*BOUNDED, RelationStep, FactorStep, AcrossStep),
-    *(ExactStep, ExactEvidence, ExactOrigin, LevelSums, SlopeScores),
+    *(ExactStep, ExactEvidence, LevelSums, SlopeScores),
     *(Place, Zoom, Rates, Base),
 ]
 KINDS = {kind.kind: kind for kind in _EVERY}

@@ -94,19 +94,18 @@ def of_slopes(board):
 
 
 def _voted(board, coverage):
-    """The level of a task has its released spread at the origin, where slopes say nothing of it;
-    elsewhere the spread of slopes times the distance adds to it, and is as unknown."""
+    """At the centre of the columns slopes say nothing of the level of a task; elsewhere the spread
+    of slopes times the distance adds to it."""
     d, law, tau = board.n_features, board.law, board.tau
     to = np.diag(np.append(board.unit / board.column_scale, board.unit))
-    to[d, :d] = -(board.column_centre / board.column_scale + board.origin) * board.unit
+    to[d, :d] = -board.column_centre / board.column_scale * board.unit
     taus = np.append(
         board.middle_tau, priors.ends(board.log_tau, law.before_tau(tau), tau, coverage)
     )
     found = np.zeros((d + 1, d + 1))
     found[:d, :d], found[d, d] = of_slopes(board), taus[0] ** 2
-    at_centre = board.origin @ found[:d, :d] @ board.origin
     found = to @ found @ to.T
     stds = np.full((d + 2, 3), np.nan)
     stds[:-1, 0] = np.sqrt(np.diag(found))
-    stds[-1] = board.unit * np.hypot(taus[0], at_centre**0.5) * taus / taus[0]
+    stds[-1] = board.unit * taus
     return found, stds

@@ -42,8 +42,7 @@ def posterior(tasks, model):
         between = centre[:, :, None] * here[:, None, :] + moved[:, :, None] * centre[:, None]
         _, own, kept = covariances(*of)
         square += share[..., None] * (own + between)
-        to = np.eye(d + 1) * (part.name in ("mean", "larger"))
-        to[0] = np.append(1.0, model.origin)
+        to = np.diag(np.append(1.0, np.full(d, part.name in ("mean", "larger"))))
         taken += share[..., None] * (kept @ to)
     square -= mean[:, :, None] * mean[:, None, :]
     if model.centre_doubt is not None:
@@ -72,7 +71,7 @@ class Distances:
 
     Normal given the spreads of levels and of rows, which are mixed over their released priors; what
     stays flat in these, for tasks unlike the others, is left out. Slopes, and without a budget what
-    tasks have in common, add a variance that grows with the distance of a row from the origin.
+    tasks have in common, add a variance that grows with the distance of a row from the centre.
     """
 
     def __init__(self, model):
@@ -92,7 +91,7 @@ class Distances:
         model = self.model
         Z = (model.near_rows(X)[0] - model.column_centre) / model.safe_scale
         with np.errstate(all="ignore"):
-            found = _quadratic(Z - model.origin, self.slopes)
+            found = _quadratic(Z, self.slopes)
             if model.centre_doubt is not None:
                 found += _quadratic(np.c_[np.ones(len(Z)), Z], model.centre_doubt)
         return model.unit**2 * np.nan_to_num(found, nan=np.inf, posinf=np.inf)

@@ -194,7 +194,6 @@ def _over_parts(function, parts, level, slopes, scales):
 
 averages = partial(_over_parts, posterior.averages)
 covariances = partial(_over_parts, posterior.covariances)
-of_origin = partial(_over_parts, posterior.of_origin)
 
 
 def information(parts, level, slopes, scales, some=slice(None)):

@@ -224,19 +224,20 @@ class Decomposition:
             U = U.transpose(0, 2, 1)
             self.values[at], self.X[at] = np.maximum(values, 0.0), U @ rows.X[at]
             self.y[at] = (U @ rows.y[at][..., None])[..., 0]
-        self._see(rows.x_mean if x_mean is None else x_mean, as_rows)
+        self.x_mean = rows.x_mean if x_mean is None else x_mean
+        self.x_mean = np.array(self.x_mean, dtype=float, order="C")
+        self._see(as_rows)
 
-    def _see(self, x_mean, as_rows):
-        self.x_mean = np.array(x_mean, dtype=float, order="C")
+    def _see(self, as_rows):
         self.x0 = self.x_mean * as_rows  # mean rows that are rows, and zeros
         of_mean = row_products(self.x0, self.shape)
         # X S x0 in this basis, and x0' S x0.
         self.h, self.b2 = self._scores(of_mean), row_dots(self.x0, of_mean)
 
-    def with_mean_rows(self, x_mean, as_rows):
-        """The same with other mean rows, or others of them as rows."""
+    def seen(self, as_rows):
+        """The same with other mean rows as rows."""
         found = copy(self)
-        found._see(x_mean, as_rows)
+        found._see(as_rows)
         return found
 
     def _scores(self, vectors, some=slice(None)):
@@ -264,7 +265,7 @@ class Decomposition:
 
 # By theta, the kernel finds e and v / sigma^2 of the mean row, and sums over cells of their weights
 # times powers of sigma, and times means over tau of 1 / u and 1 / u^2, u = v + tau^2.
-E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU, S2_UU = range(10)
+E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU = range(9)
 _BLOCK = 1024  # tasks of which these are kept at once
 
 
@@ -286,14 +287,14 @@ def _cells(scales, by=None):
 def _known(dec, level, slopes, cells, some=slice(None)):
     """Log evidence and sums of these tasks, whose levels and slopes are given, block by block.
 
-    -> slice of them, log evidence (m,), sums (10, m, R)
+    -> slice of them, log evidence (m,), sums (9, m, R)
     """
     *cells, _ = cells
     starts, values, both, of_tasks = dec._centred(level, slopes, some)
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
-        total, sums = np.zeros((len(own), 1)), np.zeros((10, len(own), len(cells[0])))
+        total, sums = np.zeros((len(own), 1)), np.zeros((9, len(own), len(cells[0])))
         _posterior(starts[first : first + len(own) + 1], values, both, own, *cells, total, sums)
         yield block, total[:, 0], sums
 
@@ -312,7 +313,7 @@ def _posterior(starts, values, both, of_tasks, theta, cells, at, tau, by_tau, ou
     rows = np.stack([np.append(x[here], 0.0)[at_rows] for x in (values, *both)], axis=2)
     given = rows.transpose(1, 0, 2, 3), of_tasks[tasks].transpose(0, 2, 1)
     rows, own = map(np.ascontiguousarray, given)
-    shape, R, P = 10 * (sums is not None), len(theta), len(at)
+    shape, R, P = 9 * (sums is not None), len(theta), len(at)
     found, into = np.zeros((blocks[0], out.shape[1], WIDE)), np.zeros((blocks[0], shape, R, WIDE))
     each = P if by_tau else P // out.shape[1]
     with np.errstate(divide="ignore"):  # the smallest may be 0
@@ -348,25 +349,6 @@ def averages(dec, level, slopes, scales):
     theta, *found = _in_means(dec, level, slopes, scales, lambda known: known[E])
     total, of_level, near, weights = found
     return total, of_level, _slopes_of(dec, slopes, theta, weights, near)
-
-
-def of_origin(dec, level, slopes, scales):
-    """Score of x0, where mean rows are rows: the expected (l - c) (w - a) / tau^2.
-
-    By q of `information` it is e / v times the slopes that rows alone know, plus the same of the
-    mean row, kappa S q (e^2 / v - 1) / v.
-
-    -> log evidence (m,), score (m, d)
-    """
-    m, cells = len(dec.rows.n), _cells(scales)
-    theta = cells[0]
-    total, near, weights = np.zeros(m), np.zeros(m), np.zeros((2, m, len(theta)))
-    for some, total[some], known in _known(dec, level, slopes, cells):
-        e = known[E]
-        of_mean = theta * (e * e * known[S2_UU] - known[S2_U])
-        near[some] = of_mean.sum(axis=1)
-        weights[0, some], weights[1, some] = theta * e * known[U], theta * of_mean
-    return total, _slopes_of(dec, slopes, theta, weights, near)
 
 
 def _in_means(dec, level, slopes, scales, gap):
@@ -674,7 +656,7 @@ def _of_blocks(arguments):
                         by_uu[:] = chosen(live > 0.0, by_uu, 0.0) * s
                         known = {BY_S2: one / s, ONE: one, S2: one * s}
                         known |= {U: by_u / s, S2_U: by_u, S4_U: by_u * s}
-                        for place, x in (known | {S4_UU: by_uu * s, S2_UU: by_uu}).items():
+                        for place, x in (known | {S4_UU: by_uu * s}).items():
                             sums[b, place, j] = sums[b, place, j] + x
             for _ in when(by_tau > 0):
                 for t in loop(tau2.shape[0]):

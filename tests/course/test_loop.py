@@ -603,6 +603,16 @@ def test_moments_under_one_shape_are_averaged():
     np.testing.assert_allclose(loop.path, expected, atol=1e-12)
 
 
+def test_slopes_without_noise_have_finite_models():
+    """Levels that follow slopes, in rows of which nothing is left but rounding."""
+    r = np.random.default_rng(0)
+    task, X = np.arange(40).repeat(6), r.normal(size=(240, 3))
+    W = r.normal(size=(40, 3))
+    y = W[task, 0] + np.sum(X * W[task], axis=1)
+    found = PrivateMTL(epsilon=None).fit(X, y, task=task).predict(X, task=task)
+    np.testing.assert_allclose(found, y, atol=0.1)
+
+
 @pytest.mark.parametrize("epsilon", [None, 30.0])
 def test_a_part_of_every_prior_stays_for_odd_tasks(epsilon):
     """Of components and of all scales 5 %, whatever the votes were."""

@@ -1,7 +1,5 @@
 """How sure tasks are of their models under a released hierarchical model."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -37,10 +35,9 @@ def by_every_cell(tasks, board, X, y):
     to[:d, 1:] = np.diag(unit / scale)
     to[d] = np.append(unit, unit * mean_row - X.mean(axis=0) * unit / scale)
     A = np.c_[X, np.ones(n)] @ to
-    level = board.centre[0] + board.origin @ board.centre[1:]
     for part in board.all_components():
         s = part.scales
-        centre = np.append(level, part.slopes)
+        centre = np.append(board.centre[0], part.slopes)
         mean = to @ centre + np.append(np.zeros(d), board.middle)
         kappa, sigma, tau = np.meshgrid(s.kappa, s.sigma, s.tau, indexing="ij")
         prior = np.zeros((*tau.shape, d + 1, d + 1))
@@ -69,7 +66,7 @@ def test_the_covariance_is_that_of_all_cells():
     est = PrivateMTL("groups", epsilon=1e3, tasks=range(60), random_state=1, uncertainty=True).fit(
         X, y, task=task
     )
-    mine, board = task == 7, replace(est.billboard_, origin=np.array([0.4, -0.3]))
+    mine, board = task == 7, est.billboard_
     assert board.has_place and len(board.components()) > 4
     one, _ = read_training(PrivateMTL(tasks=[7]), X[mine], y[mine], task[mine])
     tasks = TaskModels(one)
@@ -143,7 +140,6 @@ def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
         *(30, 30.0, np.array([0.3, 1.0, -1.0, 0.5])),
         **public,
         root=root / np.sqrt(np.sum(root**2)),
-        origin=np.array([0.2, -0.5, 0.0]),
         column_scale=np.array([1.0, 2.0, 0.1]),
         column_centre=np.array([0.5, 0.0, 0.0]),
         log_components=np.array([NEVER, NEVER, 0.0]),
@@ -154,8 +150,8 @@ def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
         for grid, cells in ((board.kappa, [8]), (board.sigma, [6, 9]), (board.tau, [5, 7]))
     )
     Z = (X - board.column_centre) / board.column_scale
-    at_origin, with_level = Z - board.origin, np.c_[np.ones(50), Z]
-    of_row = board.kappa[8] * np.sum((at_origin @ board.root) ** 2, axis=1)
+    with_level = np.c_[np.ones(50), Z]
+    of_row = board.kappa[8] * np.sum((Z @ board.root) ** 2, axis=1)
     of_row += np.einsum("ni,ij,nj->n", with_level, doubt, with_level)
     found = board.residuals.quantiles(0.9, board.residuals.of_slopes(X))
     held = [

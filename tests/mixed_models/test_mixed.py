@@ -560,12 +560,9 @@ def test_estimators_summarise_their_pooled_model():
     assert_array_equal(summary.effects["effect"], [*est.mean_coef_, est.mean_intercept_])
     spreads = summary.variance_frame()["std"]
     assert spreads["level at the centre of the columns"] == pytest.approx(est.level_spread_)
-    # The spread of slopes adds to that of levels by the distance to where they are independent.
-    board = est.billboard_
-    apart = board.origin[0] * board.column_scale[0]
-    at_centre, at_zero = spreads["x"] * apart, spreads["x"] * (board.column_centre[0] + apart)
-    rest = np.sqrt(est.level_spread_**2 - at_centre**2)
-    assert spreads["intercept"] == pytest.approx(np.hypot(rest, at_zero))
+    # The spread of slopes adds to that of levels by the distance from the centre.
+    at_zero = spreads["x"] * est.billboard_.column_centre[0]
+    assert spreads["intercept"] == pytest.approx(np.hypot(est.level_spread_, at_zero))
 
 
 def test_known_tasks_are_predicted_at_the_population_level():
