@@ -330,16 +330,25 @@ class TaskIndexed(Documented, BaseEstimator):
 
 
 def warn_of_little(est, fitted):
-    """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales.
+    """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales, or
+    any fit no unit.
 
     It follows from the billboard and from parameters alone.
     """
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
-    if report is None or report.notes.get("reason") == ALONE or report.guarantee == "none":
+    if report is None or report.notes.get("reason") == ALONE:
+        return
+    is_far = getattr(board, "unit_is_at_an_end", False)
+    if report.guarantee == "none" and not is_far:
         return
     remedy = "a larger epsilon, or more tasks"
     wants_mean = getattr(est, "unseen_task", None) == "mean"
-    if not report.releases:
+    if is_far:
+        text = (
+            "targets are larger than 2^40, about 1e12, or differ by less than 2^-40. Remedy: "
+            "divide them by a public number."
+        )
+    elif not report.releases:
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
     elif getattr(board, "lost", False):
         text = (

@@ -345,6 +345,20 @@ def test_a_fit_that_finds_little_says_so_with_the_remedy():
         PrivateMTL(epsilon=None).fit(X, X[:, 0], task=task)
 
 
+@pytest.mark.parametrize("epsilon", [None, 30.0])
+def test_targets_beyond_all_units_are_a_warning(epsilon):
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
+    est, y = PrivateMTL(epsilon=epsilon, tasks=range(20)), 3.0 + X[:, 0] + rng.normal(size=160)
+    for unit in (1e-15, 1e15):
+        with pytest.warns(LittleFoundWarning, match="larger than 2.*divide them"):
+            est.fit(X, unit * y, task=task)
+    for unit in (1e-9, 1.0, 1e9):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LittleFoundWarning)
+            est.fit(X, unit * y, task=task)
+
+
 def test_a_meta_initialisation_that_is_noise_is_a_warning():
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)

@@ -20,6 +20,7 @@ from .personal import HULL, TaskModels, bounded
 from .profiles import ZETA
 from .scores import ScoreModels
 
+OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
 _ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
 _OCTAVE, _FAR_OCTAVES = 1.0, 3.0  # noise of scales that costs models, and scales of raw columns
@@ -468,6 +469,12 @@ class HierarchicalBillboard(OfModels):
         """Whether columns are far from scale one, and noise moves their scales by octaves."""
         far = np.sqrt(np.mean(np.log2(self.column_scale) ** 2)) > _FAR_OCTAVES
         return bool(far and self.scale_noise > _OCTAVE)
+
+    @property
+    def unit_is_at_an_end(self):
+        """Whether the unit of y may be beyond those that are looked for."""
+        ends = 2.0**-OCTAVE, 2.0 ** (OCTAVE - 1)
+        return bool(self.unit is not None and not ends[0] < self.unit < ends[1])
 
     def in_units(self, centre, middle=0.0):
         """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""

@@ -11,7 +11,8 @@ from scipy.special import expit, ndtr
 
 from ..task.posterior import log_sum
 from ..task.priors import log_sum_of, normalised
-from .queries import BINS, COUNTED, OCTAVE, SIGN, Zoom, bumps
+from .billboard import OCTAVE
+from .queries import BINS, COUNTED, SIGN, Zoom, bumps
 
 # Log odds of a place over none: a wrong one is worse than none. With log 5 one of 38 random tables
 # with absent tasks (420110, epsilon 5, 10 of 18) had 24 times the error of the best reference,

@@ -41,10 +41,9 @@ from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_mixtures
 from ..task.priors import NEVER, RATIO, Scales
-from .billboard import HierarchicalBillboard, sizes_of
+from .billboard import OCTAVE, HierarchicalBillboard, sizes_of
 from .personal import ALL, NOTHING
 
-OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
 # Weight of the number of tasks, against that of their rows in a rare class. With half and twice as
