@@ -7,6 +7,7 @@ around, keeps a loop from using vector instructions.
 import numpy as np
 
 from .._runtime.jit import njit
+from .._runtime.traced import WIDE, held, loop, smaller, traced
 
 
 @njit
@@ -16,6 +17,55 @@ def mass_of(lo, n, weights):
     for p in range(lo, lo + n):
         mass += weights[p]
     return mass
+
+
+def _sweeps(arguments):
+    """Lower triangles <- minus the inverses, by Gauss and Jordan."""
+    L, line, least = arguments
+    r = L.shape[0]
+    least[0] = np.inf
+    for k in loop(r):
+        least[0] = smaller(least[0], L[k, k])
+        over = held(1.0 / L[k, k])
+        for i in loop(k):
+            line[i] = L[k, i]
+            L[k, i] = line[i] * over
+        for i in loop(k + 1, r):
+            line[i] = L[i, k]
+            L[i, k] = line[i] * over
+        L[k, k], line[k] = -1.0 * over, 0.0
+        for i in loop(r):
+            x = held(line[i] * over)
+            for j in loop(i + 1):
+                L[i, j] = L[i, j] - x * line[j]
+
+
+traced(_sweeps)
+
+
+@njit
+def spd_inverse_narrow(A, L, line, least):
+    """`spd_inverse` for r up to about 100, of 16 matrices side by side.
+
+    Loops inside one small matrix are too short for vector instructions. Scratch: L (r, r, 16), line
+    (r, 16) and least (1, 16), of pivots.
+    """
+    m, r = A.shape[:2]
+    for first in range(0, m, WIDE):
+        count = min(WIDE, m - first)
+        for i in range(r):
+            for j in range(i + 1):
+                for t in range(WIDE):  # idle lanes repeat the last matrix
+                    L[i, j, t] = A[first + min(t, count - 1), i, j]
+        _sweeps((L, line, least))
+        for t in range(count):
+            if not least[0, t] > 0.0:
+                return False
+            for i in range(r):
+                for j in range(i + 1):
+                    A[first + t, i, j] = -L[i, j, t]
+                    A[first + t, j, i] = -L[i, j, t]
+    return True
 
 
 @njit
@@ -61,15 +111,6 @@ def spd_inverse(L):
     for i in range(r):
         for j in range(i):
             L[i, j] = L[j, i]
-    return True
-
-
-@njit
-def spd_inverses(A):
-    """`spd_inverse` of every matrix."""
-    for a in A:
-        if not spd_inverse(a):
-            return False
     return True
 
 

@@ -66,6 +66,21 @@ def combine(X, rows, shared, offsets, r, scale, out):
 
 
 @njit
+def column_moments(X, offsets, counts, total, dof, mean, square):
+    """Added to zeros: means of rows that count so much, and sums of squares about them over dof."""
+    for k in range(mean.shape[0]):
+        m, s = mean[k], square[k]
+        for p in range(offsets[k], offsets[k + 1]):
+            a = counts[p] / total[k]
+            for j in range(X.shape[1]):
+                m[j] += a * X[p, j]
+        for p in range(offsets[k], offsets[k + 1]):
+            a = counts[p] / dof[k]
+            for j in range(X.shape[1]):
+                s[j] += a * (X[p, j] - m[j]) ** 2
+
+
+@njit
 def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
     """`combine` for CSR rows."""
     for k in range(out.shape[0]):

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.traced import chosen, larger, log, loop, traced
+from .linalg import gram
 from .losses import residuals
 
 _LEAST = 2.0**-1022  # a normal number; below it counts as such
@@ -170,6 +171,159 @@ def clipped_sum(Z, at, y, norms, lo, loss, clip_norm, W, z, G, weights):
             g, a = G[c], factor * z[0, c]
             for j in range(size):
                 g[j] += a * x[j]
+
+
+@njit
+def scores_of_rows(Z, n, W, out):
+    """out[c, i] = w_c' z_i of the first n rows."""
+    for c in range(W.shape[0]):
+        w = W[c]
+        for i in range(n):
+            z, s = Z[i], 0.0
+            for j in range(w.shape[0]):
+                s += w[j] * z[j]
+            out[c, i] = s
+
+
+@njit
+def add_products(K, r, s):
+    """s + r K for symmetric K (n, n), where s and r (C, n or more)."""
+    n = K.shape[0]
+    for c in range(r.shape[0]):
+        to = s[c]
+        for i in range(n):
+            row, a = K[i], r[c, i]
+            for p in range(n):
+                to[p] += a * row[p]
+
+
+@njit
+def products_of_rows(
+    X, rows, shared, offsets, weights, scaling, intercept, begin, n_powers, ends, K, largest
+):
+    """Products of the rows of every task, and its largest eigenvalue as power iteration finds it.
+
+    Parameters
+    ----------
+    X, rows, shared, offsets, scaling, intercept
+        As of `scaled_rows`.
+    weights : (n_rows,)
+    begin : (d,)
+        Where `n_powers` steps of power iteration begin.
+    ends : (n_tasks + 1,)
+    K : (ends[-1],)
+        K[ends[k] : ends[k + 1]] receives Z Z' of task k; zeros for a row that is not finite, or
+        whose square is not. Tasks without a place there are left out.
+    largest : (n_tasks,)
+        Receives the eigenvalue of X' diag(weights) X, of scaled rows without the 1.
+    """
+    d, most = len(begin), 0
+    for k in range(len(largest)):
+        if ends[k + 1] > ends[k]:
+            most = max(most, offsets[k + 1] - offsets[k])
+    Z, norms = np.empty((most, d + intercept)), np.empty(most)
+    z, r = np.empty((1, most)), np.empty((1, most))
+    for k in range(len(largest)):
+        if ends[k + 1] == ends[k]:
+            continue
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        own = K[ends[k] : ends[k + 1]].reshape(n, n)
+        scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
+        record_norms(Z, n, norms)
+        for i in range(n):
+            if norms[i] * norms[i] == np.inf:
+                Z[i] = 0.0
+        gram(Z, n, d, own)
+        for i in range(n):
+            for p in range(i):
+                own[p, i] = own[i, p]
+        scores_of_rows(Z, n, begin.reshape(1, d), z)
+        square = 0.0  # of the length of the vector whose products with the rows are z
+        for j in range(d):
+            square += begin[j] * begin[j]
+        largest[k] = 0.0
+        for _ in range(n_powers):
+            if not square > 0.0:
+                break
+            length, top = square**0.5, 0.0
+            for i in range(n):
+                r[0, i] = weights[lo + i] * z[0, i] / length
+            for i in range(n):
+                top += r[0, i] * z[0, i]
+            largest[k] = top / length
+            z[0, :] = 0.0
+            add_products(own, r, z)
+            square = 0.0
+            for i in range(n):
+                square += z[0, i] * r[0, i]
+        # Last, since products of short rows would be rounded off beside those of the ones.
+        for i in range(n if intercept else 0):
+            for p in range(n):
+                own[i, p] += Z[i, d] * Z[p, d]
+
+
+@njit
+def row_steps(
+    X,
+    rows,
+    shared,
+    offsets,
+    y,
+    scaling,
+    loss,
+    intercept,
+    pick,
+    start,
+    n_steps,
+    rate,
+    ends,
+    K,
+    update,
+    weights,
+):
+    """`inner_steps` on all rows of tasks that have `products_of_rows`, without bound and noise.
+
+    A step w <- w - Z' r moves the scores Z w by K r, so that steps need no other features than the
+    first scores, and the sum of all r.
+    """
+    C, size = start.shape[1:]
+    most = 0
+    for k in pick:
+        if ends[k + 1] > ends[k]:
+            most = max(most, offsets[k + 1] - offsets[k])
+    Z, z = np.empty((most, size)), np.empty((1, C))
+    s, r, moved = np.empty((C, most)), np.empty((C, most)), np.empty((C, most))
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        if ends[k + 1] == ends[k]:
+            continue
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        length, own = rate[k] / n, K[ends[k] : ends[k + 1]].reshape(n, n)
+        scaled_rows(X, rows, shared, lo, lo + n, scaling, intercept, Z)
+        scores_of_rows(Z, n, start[a if start.shape[0] > 1 else 0], s)
+        moved[:] = 0.0
+        for t in range(n_steps):
+            for i in range(n):
+                for c in range(C):
+                    z[0, c] = s[c, i]
+                residuals(z, y, lo + i, loss)
+                counts = own[i, i] > 0.0
+                for c in range(C):
+                    counts = counts and np.isfinite(z[0, c])
+                for c in range(C):
+                    r[c, i] = -length * (weights[lo + i] * z[0, c]) if counts else 0.0
+                    moved[c, i] += r[c, i]
+            add_products(own, r, s)
+        for c in range(C):
+            g = update[a, c]
+            for j in range(size):
+                g[j] = 0.0
+            for i in range(n):
+                x, far = Z[i], moved[c, i]
+                for j in range(size if far != 0.0 else 0):  # the row may not be finite
+                    g[j] += far * x[j]
 
 
 @njit

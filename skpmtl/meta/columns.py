@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from .._kernels.passes import column_moments
 from .._kernels.records import octave_sums
 from .._runtime.threads import cost_blocks, run_blocks
 from .._runtime.traced import WIDE
@@ -145,11 +146,10 @@ def _octaves(table, weights, block, what, scale, centre, reach, number):
 
 def _powers(table, weights, block, what, scale, centre, reach, number):
     own, (rows, ends) = RoundRows(table, False).part(block), rows_of(table.offsets, block)
-    u = weights[rows][:, None]
+    u = weights[rows]
     n = np.add.reduceat(u, ends[:-1])
+    mean, square = np.zeros((2, len(block), len(centre)))
+    column_moments(own.X, ends, u, np.where(n > 0, n, 1.0), np.ones(len(n)), mean, square)
     with np.errstate(all="ignore"):  # columns that overflow stay as they are
-        mean = np.add.reduceat(u * own.X, ends[:-1]) / np.where(n > 0, n, 1.0)
-        rest = own.X - np.repeat(mean, np.diff(ends), axis=0)
-        square = np.add.reduceat(u * rest * rest, ends[:-1])
-        away = mean - centre
+        away, n = mean - centre, n[:, None]
         return np.hstack([n * away if what == "means" else square + n * away**2, n])

@@ -12,8 +12,9 @@ from itertools import repeat
 
 import numpy as np
 
+from .._kernels.passes import column_moments
 from .._runtime.threads import cost_blocks, run_blocks
-from ..tables.table import row_dots, weighted_sum
+from ..tables.table import weighted_sum
 from ..task import priors
 from ..task.losses import LOGISTIC, SOFTMAX, ScoreRows
 from ..task.losses import posterior as posterior_of_scores
@@ -134,7 +135,7 @@ class TasksInUnits:
         self.fit_intercept, self.counts, self.offsets = fit_intercept, table.counts, table.offsets
         self.codes = np.repeat(np.arange(table.n_tasks), table.sizes)
         n, total = table.sizes, self._sums(self.counts)
-        self.columns = self._column_units(table.X)
+        self.columns = self._column_units(table.X, n, total)
         self.basis, by_columns = None, 1.0 / self.columns
         if reduced and 2 * n[0] <= table.n_features:
             self.basis = by_columns[:, None] * table.X.reshape(len(n), n[0], -1)
@@ -166,14 +167,18 @@ class TasksInUnits:
     def _sums(self, values):
         return np.add.reduceat(values, self.offsets[:-1])
 
-    def _column_units(self, X):
+    def _column_units(self, X, sizes, total):
         """Scales of columns (n, d), from each task's own rows, shrunk to equal ones."""
-        summaries = Summaries.of(X, np.zeros(len(X)), self.offsets, self.counts)
-        mean, std = summaries.x_mean, summaries.x_std
-        self.good = np.isfinite(row_dots(mean, mean) + row_dots(std, std))
+        dof = np.where((sizes > 1) & (total > 1.0), total - 1.0, 1.0)
+        mean, std = np.zeros((2, len(total), X.shape[1]))
+        column_moments(X, self.offsets, self.counts, total, dof, mean, std)
+        self.good = np.isfinite(np.einsum("ij,ij->i", mean, mean) + np.einsum("ij->i", std))
         mean[~self.good] = std[~self.good] = 0.0
+        np.sqrt(std, out=std)
+        std[std <= TINY * np.abs(mean)] = 0.0
         if not self.fit_intercept:  # nothing takes up what is constant
-            np.hypot(std, mean, out=std)
+            std = np.hypot(std, mean)
+        summaries = Summaries(total, mean, std, *[np.zeros(len(total))] * 4)
         return own_scales(summaries, np.ones(X.shape[1]), _UNKNOWN, 0.0, own_unit=True)[0]
 
     def centre(self, models):

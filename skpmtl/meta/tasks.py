@@ -201,6 +201,8 @@ class MetaTaskSide(TaskSide):
         """Inner steps of the tasks of a block. -> how far they lead"""
         plan = self.plan
         settings = {"n_steps": plan.inner_steps, "rate": self.rate, "weights": self.weights}
+        if plan.batches == "full" and not noise:
+            return self.rows.free_steps(block, init, **settings)
         return self.rows.steps(
             block,
             init,

@@ -13,14 +13,15 @@ from .._kernels.grams import (
     invert_row_grams,
     weigh_rows,
 )
-from .._kernels.linalg import spd_inverses
+from .._kernels.linalg import spd_inverse_narrow
 from .._kernels.passes import combine, csr_combine, csr_scores, scores
 from .._runtime.threads import cost_blocks, run_blocks, task_blocks
+from .._runtime.traced import WIDE
 from ..tables.table import read_only, row_dots
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
-_SMALL_INVERSE = 100  # width up to which compiled loops are faster than LAPACK's
+_ABREAST = 100  # width up to which inverses of 16 matrices side by side are faster than LAPACK's
 POWER_STEPS = 15
 _NEAR = 1 << 18  # numbers of rows that stay in the cache while they are worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
@@ -70,13 +71,18 @@ def products(G, W, out):
 
 def invert(A):
     """Replace the symmetric positive definite matrices A_k by their inverses."""
-    kernel = spd_inverses if A.shape[1] <= _SMALL_INVERSE else _by_lapack
-    if not all(_each_block(kernel, A)):
+    r = A.shape[1]
+
+    def narrow(A):
+        scratch = np.empty((r, r, WIDE)), np.empty((r, WIDE)), np.empty((1, WIDE))
+        return spd_inverse_narrow(A, *scratch)
+
+    if not all(_each_block(narrow if r <= _ABREAST else _by_lapack, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
 
 def _by_lapack(A):
-    """`spd_inverses` by LAPACK."""
+    """`spd_inverse_narrow` by LAPACK."""
     for a in A:
         L, failed = dpotrf(a.T, lower=True, overwrite_a=True)  # in place, as the next
         if failed or not np.isfinite(L.trace()):

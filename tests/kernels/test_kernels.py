@@ -8,6 +8,7 @@ import pytest
 
 import skpmtl
 from skpmtl._kernels import linalg, losses, passes
+from skpmtl._runtime.traced import WIDE
 from skpmtl.solvers.ridge import Multinomial
 from skpmtl.tables.datafits import LOGISTIC
 from tests.helpers.trees import tree
@@ -69,14 +70,31 @@ def test_logistic_value_of_extreme_scores(run):
 
 
 # --------------------------------------------------------------------------- Gram matrices
+def _narrow(run):
+    def inverse(A):
+        r = A.shape[1]
+        scratch = np.full((r, r, WIDE), np.nan), np.zeros((r, WIDE)), np.zeros((1, WIDE))
+        return run(linalg.spd_inverse_narrow)(A, *scratch)
+
+    return inverse
+
+
+def _one_by_one(run):
+    return lambda A: all([run(linalg.spd_inverse)(a) for a in A])
+
+
+INVERSES = [_one_by_one, _narrow]
+
+
 @pytest.mark.parametrize("d, m", [(1, 4), (2, 65), (5, 4), (30, 3)])
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
 @pytest.mark.spread(8)
-def test_spd_inverse(run, d, m):
+def test_spd_inverse(run, inverse, d, m):
     rng = np.random.default_rng(d)
     Z = rng.standard_normal((m, 2 * d, d)) * np.geomspace(1, 1e3, d)
     A = np.matmul(Z.transpose(0, 2, 1), Z) + 1e-3 * np.eye(d)
     out = A.copy()
-    assert run(linalg.spd_inverses)(out)
+    assert inverse(run)(out)
     np.testing.assert_array_equal(out, out.transpose(0, 2, 1))
     np.testing.assert_allclose(np.matmul(A, out), np.tile(np.eye(d), (m, 1, 1)), atol=1e-7)
 
@@ -84,10 +102,11 @@ def test_spd_inverse(run, d, m):
 @pytest.mark.parametrize(
     "bad", [np.diag([1.0, -1e-9, 2.0]), np.zeros((3, 3)), np.full((3, 3), np.nan)]
 )
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
 @pytest.mark.spread(4)
-def test_spd_inverse_refuses(run, bad):
+def test_spd_inverse_refuses(run, inverse, bad):
     with np.errstate(divide="ignore", invalid="ignore"):  # as compiled loops do
-        assert not run(linalg.spd_inverses)(np.stack([np.eye(3), bad]))
+        assert not inverse(run)(np.stack([np.eye(3), bad]))
 
 
 def test_no_loop_adds_up_and_stores():

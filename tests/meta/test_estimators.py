@@ -12,6 +12,8 @@ from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms, scaled_rows
 from skpmtl.meta import columns, finetune, steps
 from skpmtl.meta.columns import NEAREST, sums_of_records
+from skpmtl.meta.steps import RoundRows
+from skpmtl.solvers.grams import largest_eigenvalues
 from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.data import random_tasks
@@ -162,6 +164,34 @@ def test_without_privacy_it_is_reptile(kind, intercept, d, rows):
     assert np.abs(W).max() > 0.01 and est.n_iter_ == 3
     assert est.init_coef_.shape == ((3, d) if kind == "multi" else (d,))
     assert np.shape(est.init_intercept_) == ((3,) if kind == "multi" else ())
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-10])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_products_of_few_rows(intercept, length):
+    """Nothing of a row that is not finite; largest eigenvalues as the rows themselves give them."""
+    rng, ends = np.random.default_rng(0), np.array([0, 1, 13, 22])
+    X, scaling = rng.normal(size=(22, 30)), rng.uniform(1.0, 2.0, (2, 30))
+    X *= length
+    scaling[0] *= length
+    weights = rng.uniform(size=22)
+
+    def rows_of(X):
+        table = TaskTable(read_only(X), np.zeros(22), ends, np.arange(3), weights=weights)
+        return RoundRows(table, intercept, scaling)
+
+    rows = rows_of(X)
+    expected = largest_eigenvalues(rows.part(np.arange(3)), False)
+    assert_allclose(rows.products[2], expected, rtol=1e-9)
+    X[3] = np.inf
+    starts, K, _ = rows_of(X).products
+    Z = np.column_stack([(X - scaling[0]) / scaling[1], np.full(22, float(intercept))])
+    Z[3] = 0.0
+    error = 1e-12 * (1.0 if intercept else length**2)
+    for k in range(3):
+        own = Z[ends[k] : ends[k + 1]]
+        found = K[starts[k] : starts[k + 1]].reshape(len(own), -1)[:, : len(own)]
+        assert_allclose(found, own @ own.T, rtol=1e-12, atol=error)
 
 
 def test_disjoint_batches_are_taken_in_turn_over_all_visits():

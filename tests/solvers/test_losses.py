@@ -65,7 +65,7 @@ def test_gram_matrices(d, centre, weighted):
 def test_products_and_inverses(monkeypatch, n_tasks, lapack):
     """Of several tasks at a time, and task by task."""
     if lapack:
-        monkeypatch.setattr(skpmtl.solvers.grams, "_SMALL_INVERSE", 0)
+        monkeypatch.setattr(skpmtl.solvers.grams, "_ABREAST", 0)
     rng, d = np.random.default_rng(0), 7
     Z, W = rng.standard_normal((n_tasks, 20, d)), rng.standard_normal((n_tasks, d))
     G = np.einsum("kij,kil->kjl", Z, Z)
