@@ -75,11 +75,11 @@ def _with_ends(variance, doubt, coverage):
     return np.sqrt(np.maximum(columns, 0.0))
 
 
-def of_slopes(board):
+def of_slopes(board, typical=priors.middle):
     """Covariance of slopes under the votes, in units and scaled columns, (d, d).
 
-    Scales and weights of components are those of votes, without the part that is kept for tasks
-    unlike the others.
+    Scales, of which `typical` is taken, and weights of components are those of votes, without the
+    part that is kept for tasks unlike the others.
     """
     log_components = priors.typical(board.log_components, priors.normalised(np.zeros(3)))
     parts, law = replace(board, log_components=log_components).components(), board.law
@@ -87,7 +87,7 @@ def of_slopes(board):
     mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
     found = np.zeros((board.n_features,) * 2)
     for p, part in zip(weights, parts, strict=True):
-        kappa = priors.middle(part.scales.log_kappa, law.log_kappa, board.kappa)
+        kappa = typical(part.scales.log_kappa, law.log_kappa, board.kappa)
         apart = part.slopes - mean
         found += p * (kappa * part.root @ part.root.T + np.outer(apart, apart))
     return found

@@ -69,29 +69,32 @@ def _of_models(tasks, covariance):
 class Distances:
     """Distances of targets from the mean model, of tasks without rows.
 
-    Normal given the spreads of levels and of rows, which are mixed over their released priors; what
-    stays flat in these, for tasks unlike the others, is left out. Slopes, and without a budget what
-    tasks have in common, add a variance that grows with the distance of a row from the centre.
+    Normal given the spread of levels, which is mixed over its released prior; what stays flat in
+    it, for tasks unlike the others, is left out. Slopes, without a budget what tasks have in
+    common, and what bounds take from the mean add a variance that grows with the distance of a row
+    from the centre.
     """
 
     def __init__(self, model):
-        self.model, law = model, model.law
-        of_rows = priors.typical(model.log_sigma, law.log_sigma)
-        of_levels = priors.typical(model.log_tau, law.before_tau(model.tau))
-        self.weights = np.exp(np.add.outer(of_rows, of_levels)).ravel()
-        of_rows = model.sigma**2 * (1.0 + model.middle_ratio)
-        self.variances = model.unit**2 * np.add.outer(of_rows, model.tau**2).ravel()
+        self.model, tau = model, model.tau
+        self.weights = np.exp(priors.typical(model.log_tau, model.law.before_tau(tau)))
+        of_rows = model.middle_sigma**2 * (1.0 + model.middle_ratio)
+        self.variances = model.unit**2 * (of_rows + tau**2)
 
     @cached_property
     def slopes(self):
-        return spreads.of_slopes(self.model)
+        return spreads.of_slopes(self.model, priors.mean_root)
 
     def of_slopes(self, X):
-        """Variance that rows X (n, d) add. -> (n,)"""
+        """Variance that rows X (n, d) add: as they are, about predictions that are bounded. (n,)"""
         model = self.model
-        Z = (model.near_rows(X)[0] - model.column_centre) / model.safe_scale
+        near, limits = model.near_rows(X)
+        level, slopes = model.centre[0], np.exp(model.log_components[2]) * model.centre[1:]
         with np.errstate(all="ignore"):
-            found = _quadratic(Z, self.slopes)
+            known = level + ((near - model.column_centre) / model.safe_scale) @ slopes
+            known = np.clip(known, *np.subtract(limits, model.middle) / model.unit)
+            Z = (X - model.column_centre) / model.column_scale
+            found = (level + Z @ slopes - known) ** 2 + _quadratic(Z, self.slopes)
             if model.centre_doubt is not None:
                 found += _quadratic(np.c_[np.ones(len(Z)), Z], model.centre_doubt)
         return model.unit**2 * np.nan_to_num(found, nan=np.inf, posinf=np.inf)

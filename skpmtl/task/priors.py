@@ -169,6 +169,11 @@ def middle(log_weights, before, grid):
     return float(2.0 ** (np.exp(typical(log_weights, before)) @ np.log2(grid)))
 
 
+def mean_root(log_weights, before, grid):
+    """Square of the mean root of a scale under a vote, as `middle`."""
+    return float((np.exp(typical(log_weights, before)) @ np.sqrt(grid)) ** 2)
+
+
 def ends(log_weights, before, grid, coverage):
     """What a scale lies between with this weight under a vote, as of `middle`: (2,)"""
     weights = np.exp(typical(log_weights, before))

@@ -10,7 +10,7 @@ from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.uncertainty import noise_of, posterior
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import NEVER, SIGMA
+from skpmtl.task.priors import NEVER, SIGMA, after
 
 
 def tables(m, n, d=2, seed=0):
@@ -129,13 +129,20 @@ def test_intervals_of_new_tasks_know_the_noise_of_rows():
     assert 0.86 < np.mean((low <= y[~old]) & (y[~old] <= high)) < 0.96
 
 
-def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
-    """Targets given all scales, written out; between those at which quantiles are found, too."""
-    rng, d, unit = np.random.default_rng(0), 3, 2.0
-    X, root = rng.normal(size=(50, d)) * [1.0, 3.0, 0.1], rng.normal(size=(d, d))
-    root = root @ root.T
-    doubt = 0.1 * (np.eye(d + 1) + 0.3)
-    public = {"middle": 5.0, "width": 4.0, "unit": unit, "scale_variance": np.zeros(2)}
+def wide_slopes():
+    """600 tasks of 8 rows, about a common model. -> X, y, task, slopes (m, 2)"""
+    rng, m, n = np.random.default_rng(1), 600, 8
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, 2))
+    W = [0.5, -0.5] + 0.7 * rng.normal(size=(m, 2))
+    y = (0.5 * rng.normal(size=m))[task] + np.sum(X * W[task], axis=1) + rng.normal(size=m * n)
+    return X, y, task, W
+
+
+def board_of_new_tasks(n, **values):
+    """A model of released numbers, and rows far and near with their distances in scales."""
+    rng, d = np.random.default_rng(0), 3
+    public = {"middle": 5.0, "width": 4.0, "unit": 2.0, "scale_variance": np.zeros(2)} | values
+    root = rng.normal(size=(d, d))
     board = HierarchicalBillboard(
         *(30, 30.0, np.array([0.3, 1.0, -1.0, 0.5])),
         **public,
@@ -143,24 +150,59 @@ def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
         column_scale=np.array([1.0, 2.0, 0.1]),
         column_centre=np.array([0.5, 0.0, 0.0]),
         log_components=np.array([NEVER, NEVER, 0.0]),
-        centre_doubt=doubt,
     )
-    board.log_kappa, board.log_sigma, board.log_tau = (
-        np.log(np.isin(np.arange(len(grid)), cells) / len(cells) + 1e-300)
-        for grid, cells in ((board.kappa, [8]), (board.sigma, [6, 9]), (board.tau, [5, 7]))
-    )
-    Z = (X - board.column_centre) / board.column_scale
-    with_level = np.c_[np.ones(50), Z]
-    of_row = board.kappa[8] * np.sum((Z @ board.root) ** 2, axis=1)
-    of_row += np.einsum("ni,ij,nj->n", with_level, doubt, with_level)
+    for name, some in {"kappa": [6, 8], "sigma": [6, 8], "tau": [5, 7]}.items():
+        before = getattr(board, f"log_{name}")
+        voted = np.log(np.isin(np.arange(len(before)), some) / 2.0 + 1e-300)
+        setattr(board, f"log_{name}", after(voted, before))
+    X = rng.normal(size=(n, d)) * [1.0, 3.0, 0.1]
+    return board, X, (X - board.column_centre) / board.column_scale
+
+
+def test_intervals_of_new_tasks_are_those_of_their_normal_mixture():
+    """Targets given all scales, written out; between those at which quantiles are found, too."""
+    doubt = 0.1 * (np.eye(4) + 0.3)
+    board, X, Z = board_of_new_tasks(50, centre_doubt=doubt)
+    of_slopes = np.mean(np.sqrt(board.kappa[[6, 8]])) ** 2
+    of_row = of_slopes * np.sum((Z @ board.root) ** 2, axis=1)
+    of_row += np.einsum("ni,ij,nj->n", np.c_[np.ones(50), Z], doubt, np.c_[np.ones(50), Z])
+    of_row += board.sigma[7] ** 2
     found = board.residuals.quantiles(0.9, board.residuals.of_slopes(X))
     held = [
-        2.0 * norm.cdf(found / (unit * np.sqrt(of_row + s**2 + t**2))) - 1.0
-        for s in board.sigma[[6, 9]]
-        for t in board.tau[[5, 7]]
+        norm.cdf(found / (board.unit * np.sqrt(of_row + t**2))) - 0.5 for t in board.tau[[5, 7]]
     ]
-    weights = np.exp(np.add.outer(board.log_sigma[[6, 9]], board.log_tau[[5, 7]])).ravel()
-    assert_allclose(weights @ held, 0.9, atol=0.005)
+    assert_allclose(np.sum(held, axis=0), 0.9, atol=0.005)
+
+
+def test_intervals_of_new_tasks_know_that_the_mean_is_bounded():
+    """Rows that count less, and the end of the range of predictions, are errors of the mean."""
+    board, X, _ = board_of_new_tasks(50, scale_variance=np.array([0.1, 0.2]), width=0.5)
+    X[0] = board.column_centre + 3.0 * board.safe_scale * np.sign(board.centre[1:])
+    X[1:20] *= 100.0
+    Z = (X - board.column_centre) / board.column_scale
+    slopes = board.in_units(board.centre, board.middle)
+    near, limits = board.near_rows(X)
+    predicted = np.clip(near @ slopes[0] + slopes[1], *limits)
+    assert (predicted == limits[1]).any() and (np.abs(near - X) > 1.0).any()
+    mean = board.middle + board.unit * (board.centre[0] + Z @ board.centre[1:])
+    of_slopes = np.mean(np.sqrt(board.kappa[[6, 8]])) ** 2
+    of_slopes *= np.sum((Z @ board.root) ** 2, axis=1)
+    found = board.residuals.of_slopes(X)
+    assert_allclose(found, (mean - predicted) ** 2 + board.unit**2 * of_slopes)
+
+
+def test_intervals_of_new_tasks_hold_far_out_with_a_budget():
+    """At twelve scales of a column, where its rows count less."""
+    X, y, task, W = wide_slopes()
+    old = task < 400
+    settings = {"tasks": range(400), "random_state": 0, "unseen_task": "mean"}
+    est = PrivateMTL(epsilon=3.0, **settings)
+    est.fit(X[old], y[old], task=task[old])
+    for far in (0.0, 12.0):
+        step = far * np.eye(2)[0]
+        low, high = est.predict_interval(X[~old] + step, task=task[~old]).T
+        moved = y[~old] + W[task[~old]] @ step
+        assert 0.86 < np.mean((low <= moved) & (moved <= high)) < 0.97
 
 
 def test_intervals_of_new_tasks_far_from_the_others_are_wider():
