@@ -180,6 +180,9 @@ class Errors(Question):
         to = self.whiten * self.deviations
         score, information = to @ score[:, :, None], to @ information @ to.T
         if self.clipped:
+            # Of rows whose weights overflow there is none, and no error in the fit of all.
+            known = np.isfinite(information).all(axis=(1, 2), keepdims=True)
+            information = np.where(known, information, 0.0)
             size = np.sqrt(np.einsum("tij,tij->t", information, information))
             weight = np.minimum(1.0, self.largest / np.maximum(size, 1e-300))[:, None, None]
             score, information = weight * score, weight * information

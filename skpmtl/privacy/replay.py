@@ -16,8 +16,8 @@ from .observation import closure, global_chance, lasting, observing
 from .tape import Tape, TapeError, alike, distance, memory
 from .uses import OWN, new_tasks, outcomes
 
-# A row belongs to its task alone.
-_ROWS = "coef_", "intercept_", "models_", "outlier_"  # and what an estimator names as extras
+# A row belongs to its task alone, as of what an estimator names as extras.
+_ROWS = "coef_", "intercept_", "models_", "task_models_", "outlier_"
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 _OF_TASKS = ("record-level DP (task-global)", "local DP per task")  # which add the noise
@@ -431,6 +431,8 @@ def _properties(model):
 
 def _saved(model):
     model = model._in_files() if hasattr(model, "_in_files") else model
+    if not hasattr(model, "_billboard_file"):
+        return {}  # of a method as published
     with np.load(io.BytesIO(model._billboard_file())) as file:
         return {name: file[name] for name in file.files}
 

@@ -150,7 +150,7 @@ class _Problem:
 
 
 def _inverse(information):
-    """Inverse in the directions that rows determine. -> it, which columns do not follow from others"""
+    """Inverse in directions that rows determine. -> it, which columns do not follow from others"""
     values, vectors = np.linalg.eigh(information)
     some = values > _DETERMINED * values[-1:]
     vectors = vectors[:, some]

@@ -221,15 +221,23 @@ def test_one_task_does_not_fail_the_personalisation_of_all(name, classify, epsil
 
 @pytest.mark.parametrize(
     "options",
-    [{"loss": "poisson"}, {"class_weight": "balanced"}, {"class_weight": {0: 1e308, 1: 1.0}}],
+    [
+        {"loss": "poisson"},
+        {"class_weight": "balanced"},
+        {"class_weight": {0: 1e308, 1: 1.0}},
+        {"standard_errors": True, "epsilon": 100.0},
+    ],
 )
 @pytest.mark.parametrize("value", [1.7e308, 5e-324])
 def test_weights_and_exposures_of_one_task_raise_no_warning(options, value):
     X, y, task = rows_of_tasks()
-    weights, classify = np.where(task == BAD, value, 1.0), "loss" not in options
-    y = (y > 0).astype(float) if classify else np.rint(np.exp(np.clip(y, 0.0, 3.0)))
+    weights, classify = np.where(task == BAD, value, 1.0), "class_weight" in options
+    if classify or "loss" in options:
+        y = (y > 0).astype(float) if classify else np.rint(np.exp(np.clip(y, 0.0, 3.0)))
+    est = make("any" if "standard_errors" in options else "mean", classify, 1.0)
+    est.set_params(**options)
     with strict():
-        est = make("mean", classify, 1.0, **options).fit(X, y, task=task, sample_weight=weights)
+        est.fit(X, y, task=task, sample_weight=weights)
         est.personalize(X, y, task=task + 100, sample_weight=weights)
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skpmtl.datasets import make_low_rank_tasks
-from skpmtl.privacy import gdp_mu
+from skpmtl.privacy import audit, gdp_mu
 from skpmtl.privacy.rng import SystemSource, noise_source
 from skpmtl.reproduction.mp_mtl import (
     MPMTLPlan,
@@ -437,6 +437,31 @@ def test_clipped_models_move_a_release_by_what_is_stated():
         assert est.privacy_.guarantee == "task DP"
         assert release["sensitivity"] == pytest.approx(reach)
         assert release["noise_std"] == pytest.approx(reach / gdp_mu(2.0, 1e-3), rel=1e-6)
+
+
+SOUND = {"epsilon": 5.0, "delta": 1e-3, "tasks": range(M)}
+
+
+@pytest.mark.parametrize(
+    "est",
+    [
+        PublishedOutputNoise("dp-mtrl", clip_norm=1.0, **SOUND),
+        PublishedOutputNoise("dp-aggr", clip_norm=1.0, **SOUND),
+        PublishedOutputNoiseClassifier("dp-mtrl", clip_norm=1.0, classes=[0, 1], **SOUND),
+        PublishedMPMTL(mechanism="gaussian", **SOUND),
+        PublishedMPMTL("group-sparse", mechanism="wishart", **SOUND),
+        PublishedMPMTLClassifier(mechanism="gaussian", classes=[0, 1], **SOUND),
+    ],
+    ids=repr,
+)
+def test_rows_of_one_task_end_no_fit_with_a_guarantee(est):
+    """Equal columns, of which second moments have no inverse, in a task far from the others."""
+    X, y, task = long(*data())
+    odd = np.where((task == 2)[:, None], 1e9, X)
+    y = (y > 0).astype(int) if hasattr(est, "classes") else y
+    assert np.isfinite(clone(est).fit(odd, y, task=task).coef_).all()
+    result = audit(est, (X, y, task), (odd, y, task), n_draws=0)
+    assert result.passed, str(result)
 
 
 # ---------------------------------------------------------------------------- estimators

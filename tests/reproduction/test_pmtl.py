@@ -10,7 +10,7 @@ from scipy.special import rel_entr, softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skpmtl.privacy import LittleFoundWarning, PrivacyLeakWarning, gdp_epsilon
+from skpmtl.privacy import LittleFoundWarning, PrivacyLeakWarning, audit, gdp_epsilon
 from skpmtl.reproduction.pmtl import (
     PMTLPlan,
     PublishedPMTL,
@@ -479,6 +479,14 @@ def test_rows_that_overflow_end_no_private_fit(method, personalization):
     assert np.isfinite(found).all()
     np.testing.assert_array_equal(found[1][1:], found[2][1:])
     assert (found[0][1:] != found[1][1:]).any()
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.reproduction.pmtl.estimators.BiasedMeanWarning")
+def test_private_rounds_are_audited():
+    X, y, task = long(*data())
+    odd = np.where((task == 0)[:, None], -1e160, X)
+    result = audit(PublishedPMTL(tasks=range(M)), (X, y, task), (odd, y, task), n_draws=0)
+    assert result.passed, str(result)
 
 
 def test_a_monitor_sees_losses_fall_over_rounds():

@@ -12,6 +12,7 @@ from ...base import MTLClassifierMixin, MTLRegressorMixin
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
 from ...privacy.report import ALONE, PrivacyReport, silent_report
+from ...tables.table import finite_models
 from ..published import Published, with_classes
 from .losses import losses_of, own_rates, ridge_models, rows_of
 from .plan import MPMTLPlan, best_allocation, default_delta
@@ -76,9 +77,12 @@ class LinearTasks(Published):
                 fitted = self._fitted(table, tasks, self._source())
         except np.linalg.LinAlgError as error:  # of numbers that are not finite
             raise ValueError(_DIVERGED) from error
-        if not np.isfinite(fitted["coef_"]).all():
+        coef, intercept = fitted["coef_"], np.zeros(len(fitted["coef_"]))
+        if fitted["privacy_"].guarantee != "none":  # the rows of one task end no fit of all
+            coef, intercept = finite_models(coef, intercept)
+        elif not np.isfinite(coef).all():
             raise ValueError(_DIVERGED)
-        return {**fitted, "intercept_": np.zeros(len(fitted["coef_"]))}
+        return {**fitted, "coef_": coef, "intercept_": intercept}
 
     def _scores_of(self, k, X):
         return X @ self.coef_[k]

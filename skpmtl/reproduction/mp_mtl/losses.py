@@ -9,7 +9,15 @@ from scipy.special import expit
 
 from ..published import by_task
 
-__all__ = ["MeanSquares", "MeanLogistic", "losses_of", "rows_of", "own_rates", "ridge_models"]
+__all__ = [
+    "MeanSquares",
+    "MeanLogistic",
+    "losses_of",
+    "rows_of",
+    "own_rates",
+    "ridge_inverse",
+    "ridge_models",
+]
 
 
 def rows_of(table, signs=False):
@@ -86,5 +94,12 @@ def ridge_models(tasks, strength):
     W = np.zeros((len(tasks), d))
     for k, (X, y) in enumerate(tasks):
         if len(y):
-            W[k] = np.linalg.solve(X.T @ X / len(y) + strength * np.eye(d), X.T @ y / len(y))
+            W[k] = ridge_inverse(X.T @ X / len(y), strength) @ (X.T @ y / len(y))
     return W
+
+
+def ridge_inverse(G, strength):
+    """(G + strength)^-1 of second moments G (..., d, d), which rounding never makes singular."""
+    values, V = np.linalg.eigh(G)
+    root = V / np.sqrt(np.maximum(values, 0.0) + strength)[..., None, :]
+    return root @ root.swapaxes(-1, -2)

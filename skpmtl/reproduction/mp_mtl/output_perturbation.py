@@ -20,7 +20,7 @@ from ...privacy.mechanisms import VectorGamma, VectorGaussian, clip_rows, mean_s
 from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
 from ..published import with_classes
 from .estimators import LinearTasks
-from .losses import MeanLogistic
+from .losses import MeanLogistic, ridge_inverse
 
 __all__ = ["PublishedOutputNoise", "PublishedOutputNoiseClassifier", "relationship_columns"]
 
@@ -52,7 +52,7 @@ class PulledModels:
         for k, (X, y) in enumerate(tasks):
             if len(y):
                 curvature[k], self.moments[k] = X.T @ X / len(y), X.T @ y / len(y)
-        self.inverse = np.linalg.inv(curvature + lam * np.eye(d))
+        self.inverse = ridge_inverse(curvature, lam)
 
     def around(self, centres):
         """Models (m, d) around the centres (m, d)."""
