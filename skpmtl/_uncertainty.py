@@ -175,6 +175,8 @@ def averaged(est, X, task, decide):
     score = est._row_values(rows, None)
     variance = row_quadratics(rows, est.covariance_, est._wide_columns, est._near_rows)
     variance += est._doubt_of_rows(rows)
-    # Of tasks that have no rows what is released is known: how far levels spread.
-    variance[~np.isfinite(variance)] = getattr(est, "level_spread_", 0.0) ** 2
+    # Tasks without rows know how far levels spread, which released shares have in them already.
+    averaged_already = getattr(est.billboard_, "of_shares", False)
+    spread = 0.0 if averaged_already else getattr(est, "level_spread_", 0.0)
+    variance[~np.isfinite(variance)] = spread**2
     return rows.wrap(decide(averaged_scores(score, variance, len(est.classes_))))

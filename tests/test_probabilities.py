@@ -145,6 +145,21 @@ def test_tasks_without_rows_know_how_far_levels_spread():
     assert est.export_task(150)["covariance"] is None
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_tasks_without_rows_have_the_shares_of_classes_that_were_released(n_classes):
+    """Which are averages over levels: a rare class stays as rare as it is."""
+    rng, m, n = np.random.default_rng(0), 800, 10
+    level = np.append(0.0, np.full(n_classes - 1, -4.5)) + 2.0 * rng.normal(size=(m, n_classes))
+    task = np.repeat(np.arange(m), n)
+    y = (level[task] + rng.gumbel(size=(m * n, n_classes))).argmax(axis=1)
+    X = rng.normal(size=(m * n, 2))
+    est = PrivateMTLClassifier(
+        epsilon=10.0, tasks=range(m + 1), classes=range(n_classes), random_state=0
+    ).fit(X, y, task=task)
+    p = est.predict_proba(X[:200], task=[m] * 200).mean(axis=0)
+    assert_allclose(p, np.bincount(y) / len(y), rtol=0.15)
+
+
 def test_covariances_above_a_size_are_not_kept_by_default(monkeypatch):
     rng = np.random.default_rng(0)
     X, task = rng.standard_normal((240, 5)), np.repeat(np.arange(120), 2)
