@@ -21,6 +21,7 @@ from .._runtime.constraints import Interval, InvalidParameterError, StrOptions, 
 from .._runtime.hints import RandomState, Self
 from .._runtime.stack import users_line
 from .._version import __version__
+from ..exchange.protocol import drawn
 from ..metrics import check_scorer, task_scores
 from ..privacy.accounting import check_budget, gdp_delta, gdp_epsilon, gdp_mu
 from ..privacy.composition import per_release
@@ -406,12 +407,16 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
 
     def _candidates(self, selection, source):
         # Words of the noise source: with random_state=None not even the draw can be guessed.
-        state = np.random.RandomState((source.uniform(16) * 2.0**32).astype(np.uint32))
+        words = drawn(lambda source: source.uniform(16), source)
+        state = np.random.RandomState((words * 2.0**32).astype(np.uint32))
         if selection == "compose":
             sampler = ParameterSampler(self.param_distributions, self.n_trials, random_state=state)
             return list(sampler)
         one = ParameterSampler(self.param_distributions, 1, random_state=state)
-        return [next(iter(one)) for _ in range(draw_trials(self.n_trials, selection, source))]
+        n_trials = drawn(
+            lambda source: np.array(draw_trials(self.n_trials, selection, source)), source
+        )
+        return [next(iter(one)) for _ in range(int(n_trials))]
 
     def _fit_candidate(self, params, mu, delta, rows, source, selection):
         candidate = clone(self.estimator).set_params(**params)

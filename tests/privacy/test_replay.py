@@ -115,7 +115,9 @@ def test_what_cannot_be_replayed():
         audit(PrivateMTL(), (data[0] * np.nan, *data[1:]), data)
 
 
-def test_a_search_is_replayed():
+@pytest.mark.parametrize(("selection", "seed"), [("compose", 0), ("poisson", None)])
+def test_a_search_is_replayed(selection, seed):
+    """Its candidates and their number are drawn, and are the same for both neighbours."""
     case = FIRST[PrivateMTL]
     data = long_data()
     search = PrivateSearch(
@@ -123,8 +125,8 @@ def test_a_search_is_replayed():
         {"structure": ["sparse", "low-rank"]},
         epsilon=1e3,
         n_trials=3,
-        selection="compose",
-        random_state=0,
+        selection=selection,
+        random_state=seed,
         scoring="neg_mean_squared_error",
         score_range=(-1.0, 0.0),
     )
