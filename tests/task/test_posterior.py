@@ -15,6 +15,7 @@ from skpmtl.task.posterior import (
     covariances,
     gains,
     information,
+    likelihood,
     log_evidence,
     moved,
 )
@@ -95,6 +96,20 @@ def test_covariances_are_those_of_the_mixture(problem):
     for found, cells in zip(covariances(dec, 0.7, a, prior)[1:], both, strict=True):
         expected = np.einsum("tijk,tijkqr->tqr", P, cells)
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_the_likelihood_is_a_sum_over_the_tasks_that_count(problem):
+    dec, (X, y, offsets) = problem[0], tables()
+    kappa, sigma, tau, some = 2.0, 0.5, 0.7, np.array([True, True, False, True])
+    expected = np.zeros(2 + (D + 2) ** 2)
+    for t in np.flatnonzero(some):
+        rows, n = slice(offsets[t], offsets[t + 1]), offsets[t + 1] - offsets[t]
+        V = dense(X[rows], y[rows], 0.0, np.zeros(D), dec.root, kappa, sigma, tau)[1] / sigma**2
+        F = np.c_[np.ones(n), X[rows], y[rows]]
+        own = np.tril(F.T @ np.linalg.solve(V, F)).ravel()
+        expected += np.append([np.linalg.slogdet(V)[1] - np.log(n), n], own)
+    found = likelihood(dec, kappa / sigma**2, (tau / sigma) ** 2, some)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_means_move_with_the_centre_at_fixed_weights():
