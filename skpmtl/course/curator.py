@@ -129,7 +129,7 @@ class Loop:
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
         self.steps = self.drift = self.doubt = self.reach = self.level_noise = 0
-        self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
+        self.pooled, self.path = "mean" in plan.structures, []
         self.is_related, self.slopes_are_equal, self.events = False, False, 1.0
 
     # ------------------------------------------------------------------------------ release
@@ -341,18 +341,6 @@ class Loop:
         self.update(column_centre=centre, **scales)
 
     # ---------------------------------------------------------------------------------- steps
-    def lengths(self, share, n_slopes):
-        """Bounds of the steps that this share pays for."""
-        row = self.plan.shares(self.model.n_present)
-        every = sum(s for name, s in row if name.split()[0] in ("step", "level"))
-        signal = self.model.n_present * self.plan.signal
-        signal *= math.sqrt(every * self.rest / (n_slopes + 1))
-        length = min(LONGEST, PER_SIGNAL * signal)
-        bounds = shorter(N_STEPS, length * (OF_SCORES if self.law.of_scores else 1.0))
-        last = self.steps > 0
-        n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
-        return bounds[self.steps : self.steps + n]
-
     def exact_steps(self, with_slopes=True, *, related=False):
         """Without a budget: the centre of largest evidence; `related`: and models of covariates.
 
@@ -438,7 +426,10 @@ class Loop:
         yield from self.vote_kappa(0.0)
 
     def bounded_steps(self, share, with_slopes):
-        bounds = self.lengths(share, self.n_slopes * with_slopes)
+        numbers = self.n_slopes * with_slopes + 1
+        signal = self.model.n_present * self.plan.signal * math.sqrt(share / numbers)
+        length = min(LONGEST, PER_SIGNAL * signal) * (OF_SCORES if self.law.of_scores else 1.0)
+        bounds = shorter(N_STEPS, length)
         # Classes have their level from their shares: steps that are cut would end at a median.
         unit = self.level_unit * (not self.plan.n_classes)
         self.reach += LEVEL_PART * bounds.sum() if with_slopes else bounds.sum()
@@ -456,7 +447,6 @@ class Loop:
             self.drift += (noise / self.model.n_present) ** 2
             self.level_noise += (noise / self.model.n_present * unit) ** 2
             self.update(centre=self.model.centre + moved)
-        self.steps += len(bounds)
 
     def score_steps(self, share):
         """Steps on the scores of events, where slopes are equal.
@@ -736,17 +726,11 @@ class Loop:
         return ALL if self.pooled or self.plan.relation is not None else LEVELS
 
     def moment(self, share):
-        """Shapes that the second moment of deviations shows, with those before about this root."""
-        soft = softened(self.model.root)
-        question = queries.Moment(self.about, soft, self.related)
+        """Shapes that the second moment of deviations shows, the last one and the flat one."""
+        question = queries.Moment(self.about, softened(self.model.root), self.related)
         found, noise = yield from self.ask(question, share)
-        before = [one for one in self.moments if np.array_equal(one[0], soft)]
-        self.moments = [*before, (soft, found, share, noise)]
-        shares = sum(share for *_, share, _ in self.moments)
-        mean = sum(found * (share / shares) for _, found, share, _ in self.moments)
-        noise = math.hypot(*(noise * share / shares for *_, share, noise in self.moments))
         known = self.model.n_present, self.model.root, self.plan.structures
-        self.path = path_of_shapes(mean, noise, *known)
+        self.path = path_of_shapes(found, noise, *known)
 
     def vote_shape(self, share):
         if len(self.path) < 2:
@@ -840,8 +824,6 @@ class Loop:
         if self.plan.asks_first and self.model.has_place and (yield from equal.find(self)):
             course = ()
         for name, share in course:
-            if name == "step or moment":
-                name = "step" if self.pooled else "moment"
             yield from getattr(self, name.replace(" ", "_"))(share * self.rest)
         if with_errors:
             yield from self.errors()

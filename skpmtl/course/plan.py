@@ -46,13 +46,10 @@ START = (
 )
 RATIO = ("vote ratio", "below")  # in units of the noise of a row, after the last vote on it
 FACTOR = ("vote tau", "factor"), ("factor", "factor")  # in units of the spread of levels
-SHAPES = ("vote shape", "shapes"), ("moment", "shapes")  # under a soft version of what was found
+SHAPES = ("moment", "shapes"), ("vote shape", "shapes")  # under a soft version of what was found
 LAST = ("vote tau", "levels"), ("vote kappa",), ("again", "exact scores")
-MIDDLE = (
-    *(*START, *FACTOR, ("step or moment", "mean", "shapes"), ("step", "mean", "no shapes")),
-    *(("moment", "no mean", "shapes"), ("moment", "shapes")),
-)
-END = ("vote shape", "shapes"), ("vote sigma", "noise"), RATIO, *LAST
+MIDDLE = *START, *FACTOR, *SHAPES
+END = ("vote sigma", "noise"), RATIO, *LAST
 GROUPED = ("groups", "groups", "shapes"), ("vote groups", "groups", "shapes")
 COURSES = {
     "tiny": (),
@@ -62,7 +59,7 @@ COURSES = {
     "equal": (("step",), ("vote tau", "levels"), ("step",)),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a weight of one.
-WEIGHTS = {"step": 6, "moment": 5, "relation": 6, "factor": 6, "across": 6, "groups": 12}
+WEIGHTS = {"step": 6, "moment": 10, "relation": 6, "factor": 6, "across": 6, "groups": 12}
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 GROUPS = "groups"  # and unknown groups of tasks with similar slopes
 EQUAL = "equal"  # in place of all of them: slopes of counts are known to be the same in all tasks

@@ -582,27 +582,6 @@ def test_noise_alone_is_rarely_a_place_to_zoom_into():
     assert 4.0 <= middle <= 5.0 and half < 1.0
 
 
-def test_moments_under_one_shape_are_averaged():
-    """Two of the same share have half of the variance of one."""
-    m, d, rng = 500, 6, np.random.default_rng(0)
-    loop, kept = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", m, d)), []
-    signal = np.diag([200.0, 150.0, 40.0, 40.0, 40.0, 30.0])
-
-    def release(query, name, mechanism):
-        E = rng.normal(size=(d, d))
-        kept.append((signal + mechanism.noise_std * (E + E.T) / 2.0, mechanism.noise_std))
-        return kept[-1][0]
-
-    for _ in range(2):
-        drive(loop.moment(0.1), release)
-    (one, noise), (two, _) = kept
-    expected = path_of_shapes(
-        (one + two) / 2.0, noise / np.sqrt(2.0), m, loop.model.root, STRUCTURES
-    )
-    assert len(loop.path) == len(expected) > 4
-    np.testing.assert_allclose(loop.path, expected, atol=1e-12)
-
-
 def test_slopes_without_noise_have_finite_models():
     """Levels that follow slopes, in rows of which nothing is left but rounding."""
     r = np.random.default_rng(0)
