@@ -134,28 +134,33 @@ class Loop:
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
-        """One release of this share of mu^2. -> sum, standard deviation of its noise
+        """One release of this share of mu^2. -> sum, standard deviation of its noise"""
+        one = yield from self.ask_sums(question, {question.kind: share}, name)
+        return tuple(by_name[question.kind] for by_name in one)
+
+    def ask_sums(self, question, shares, name=None):
+        """As `ask`, of several sums of one question. -> sums, deviations, by name
 
         Raises ArithmeticError beyond the budget: shares follow earlier releases, so that this
         filter is what the composition rests on.
         """
-        self.spend(share)
-        mechanism = None
-        if self.plan.is_private:
-            mu = self.plan.mu * math.sqrt(share)
-            mechanism = question.mechanism(self.plan.adjacency, mu)
-            entry = mechanism.describe(question.kind)
-            self.entries.append({"name": name or question.kind, **entry})
-        found = (yield question.query(self.model, mechanism))[question.kind]
-        self.releases.append(found)
-        if self.log is not None:
-            self.log(len(self.releases), std_of(mechanism))
-        return found, std_of(mechanism)
-
-    def spend(self, share):
-        if self.spent + share > 1.0 + 1e-9:
+        spent = self.spent + sum(shares.values())
+        if spent > 1.0 + 1e-9:
             raise ArithmeticError("The shares of this course are more than the budget.")
-        self.spent += share
+        self.spent = spent
+        mechanisms = dict.fromkeys(shares)
+        if self.plan.is_private:
+            for of, share in shares.items():
+                mu = self.plan.mu * math.sqrt(share)
+                mechanisms[of] = question.mechanism(self.plan.adjacency, mu, of)
+                entry = mechanisms[of].describe(of)
+                self.entries.append({"name": name or question.kind, **entry})
+        sums = yield question.query(self.model, mechanisms)
+        self.releases += sums.values()
+        noise = {of: std_of(mechanism) for of, mechanism in mechanisms.items()}
+        if self.log is not None:
+            self.log(len(self.releases), max(noise.values()))
+        return sums, noise
 
     def update(self, **values):
         self.model = replace(self.model, **values)
@@ -842,25 +847,12 @@ class Loop:
         question = errors.question_about(self.model, self.plan)
         *first, last = errors.ROUNDS if private else errors.EXACT
         for shares in first:
-            sums, noise = yield from self.ask_errors(question, shares)
+            sums, noise = yield from self.ask_sums(question, shares)
             if "score" in sums:
                 question = errors.moved(self.model, question, sums)
             question = errors.whitened(self.model, question, sums, noise)
-        sums, noise = yield from self.ask_errors(question, last)
+        sums, noise = yield from self.ask_sums(question, last)
         self.update(**errors.effects(self.model, question, sums, noise))
-
-    def ask_errors(self, question, shares):
-        """Several sums of one question. -> sums, standard deviations of their noise, by name"""
-        mechanisms = dict.fromkeys(shares)
-        if self.plan.is_private:
-            mechanisms = question.mechanisms(self.plan.adjacency, self.plan.mu, shares)
-            for name, mechanism in mechanisms.items():
-                entry = mechanism.describe(f"errors: {name}")
-                self.entries.append({"name": "errors", **entry})
-        self.spend(sum(shares.values()))
-        sums = yield question.query(self.model, mechanisms)
-        self.releases += sums.values()
-        return sums, {name: std_of(mechanism) for name, mechanism in mechanisms.items()}
 
 
 def release_model(loop, source):

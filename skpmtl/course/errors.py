@@ -24,7 +24,6 @@ from typing import Annotated
 
 import numpy as np
 
-from ..exchange.protocol import Query
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..tables.public_init import PublicInit
 from ..task import priors
@@ -145,28 +144,12 @@ class Errors(Question):
     def size(self):
         return len(self.mean)
 
-    def mechanisms(self, adjacency, mu, shares):
-        """Of the sums that have a share of mu^2."""
+    def mechanism(self, adjacency, mu, name=None):
         k, one = self.size, adjacency == "zero-out"
+        if name == "score":
+            return VectorGaussian(k, 1.0 if one else 2.0, mu)
         square = 1.0 if one or k == 1 else math.sqrt(2.0)  # squares have no negative product
-        made = {
-            "score": (VectorGaussian, 1.0 if one else 2.0),
-            "square": (SymmetricGaussian, square),
-            "information": (SymmetricGaussian, square),
-        }
-        return {
-            name: made[name][0](k, made[name][1], mu * math.sqrt(share))
-            for name, share in shares.items()
-        }
-
-    def query(self, model, mechanisms):
-        query = super().query(model, None)
-
-        def combine(contributions, positions=None):
-            sums = self.totals(np.array(contributions[self.kind], dtype=float))
-            return {name: sums[name] for name in mechanisms}
-
-        return Query(self.kind, query.public, mechanisms, combine)
+        return SymmetricGaussian(k, square, mu)
 
     def answer(self, tasks, model):
         k = self.size
@@ -200,7 +183,8 @@ class Errors(Question):
 
     def totals(self, sent):
         k = self.size
-        score, unbiased, root = (part.copy() for part in np.split(sent, [k, 2 * k], axis=1))
+        parts = np.split(np.array(sent, dtype=float), [k, 2 * k], axis=1)
+        score, unbiased, root = (part.copy() for part in parts)
         if self.clipped:
             clip_rows(score, 1.0)
             clip_rows(unbiased, 1.0)
@@ -229,11 +213,11 @@ def question_about(model, plan):
     if not plan.is_private:
         return replace(question, clipped=False)
     size, m = math.sqrt(d + 1.0), model.n_present
-    made = question.mechanisms(plan.adjacency, plan.mu, ROUNDS[-1])
-    longest = min(
-        OF_SCORES * math.sqrt(m) / made["score"].noise_std,
-        math.sqrt(OF_SQUARES * m / made["square"].noise_std),
+    of_score, of_square = (
+        question.mechanism(plan.adjacency, plan.mu * math.sqrt(share), name).noise_std
+        for name, share in (("score", ROUNDS[-1]["score"]), ("square", ROUNDS[-1]["square"]))
     )
+    longest = min(OF_SCORES * math.sqrt(m) / of_score, math.sqrt(OF_SQUARES * m / of_square))
     longest = min(max(SHORTEST * size, longest), LONGEST * size)
     return replace(question, longest=longest, largest=LARGEST * size)
 

@@ -239,7 +239,7 @@ class _Deviance:
         question = (JointStep if self.centre else LikelihoodStep)(ratios)
         key = tuple(question.ratios)
         if key not in self.sums:
-            found = (yield question.query(self.loop.model, None))[question.kind]
+            found = (yield question.query(self.loop.model, {question.kind: None}))[question.kind]
             side = math.isqrt(len(found) - 2)
             known = found[0], found[1], found[2:].reshape(side, side)
             self.sums = dict([*self.sums.items(), (key, known)][-4:])

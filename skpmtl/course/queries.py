@@ -98,7 +98,8 @@ class Question:
     def sensitivity(self, adjacency):
         return self.spread if adjacency == "replace-one" else self.length
 
-    def mechanism(self, adjacency, mu):
+    def mechanism(self, adjacency, mu, name=None):
+        """Of the sum of this name; most kinds have one."""
         return VectorGaussian(self.size, self.sensitivity(adjacency), mu)
 
     def answer(self, tasks, model):
@@ -113,16 +114,21 @@ class Question:
         """The sum that is released, of bounded contributions."""
         return sent.sum(axis=0)
 
-    def query(self, model, mechanism):
-        """The question to the tasks; `mechanism` is None without noise."""
+    def totals(self, sent):
+        """By name, of what tasks send."""
+        return {self.kind: self.total(self.bounded(sent))}
+
+    def query(self, model, mechanisms):
+        """The question to the tasks, with the mechanisms of its sums, by name; None: no noise."""
 
         def combine(contributions, positions=None):
-            return {self.kind: self.total(self.bounded(contributions[self.kind]))}
+            sums = self.totals(contributions[self.kind])
+            return {name: sums[name] for name in mechanisms}
 
         public = {item.name: getattr(self, item.name) for item in fields(self)}
         if self.reads_model:
             public["model"] = model
-        return Query(self.kind, public, {self.kind: mechanism}, combine)
+        return Query(self.kind, public, mechanisms, combine)
 
     @classmethod
     def of(cls, public):
@@ -599,7 +605,7 @@ class Moment(Question):
     def spread(self):
         return math.sqrt(2.0) if len(self.root) > 1 else 1.0
 
-    def mechanism(self, adjacency, mu):
+    def mechanism(self, adjacency, mu, name=None):
         return SymmetricGaussian(self.size, self.sensitivity(adjacency), mu)
 
     def answer(self, tasks, model):

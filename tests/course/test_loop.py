@@ -73,10 +73,10 @@ def test_a_question_travels_as_public_numbers(question):
     """As text and arrays, within what the study knows of it; any other model is refused."""
     d = 3
     model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).model
-    query = question.query(model, question.mechanism("replace-one", 1.0))
+    query = question.query(model, {question.kind: question.mechanism("replace-one", 1.0)})
     public = unpack(*pack(query.public))
     spec = type(question).spec(queries.Sizes(d))
-    again = type(question).of(spec.check(public)).query(model, None)
+    again = type(question).of(spec.check(public)).query(model, {})
     assert pack(again.public)[0] == pack(query.public)[0]
     side = HierarchicalTaskSide(read_training(PrivateMTL(), *table(4))[0])
     query = replace(query, public=spec.check(public))

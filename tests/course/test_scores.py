@@ -107,9 +107,9 @@ def test_questions_travel_as_public_numbers(which):
     loop = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, D, 1, loss, C))
     vote = queries.Vote(queries.separate([loop.part()] * 3))
     for question in [*questions(which), vote]:
-        query = question.query(loop.model, question.mechanism("replace-one", 1.0))
+        query = question.query(loop.model, {question.kind: question.mechanism("replace-one", 1.0)})
         spec = queries.query_specs(queries.Sizes(D, loss, C))[query.statistic]
-        again = type(question).of(spec.check(unpack(*pack(query.public)))).query(loop.model, None)
+        again = type(question).of(spec.check(unpack(*pack(query.public)))).query(loop.model, {})
         assert pack(again.public)[0] == pack(query.public)[0]
 
 
