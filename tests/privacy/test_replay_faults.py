@@ -241,15 +241,26 @@ def test_even_noise_of_a_mechanism():
 def test_a_share_of_twice_its_budget(monkeypatch):
     """The shares add up, and moments have the noise of more than theirs."""
     moment = Moment.mechanism
-    monkeypatch.setattr(Moment, "mechanism", lambda q, adjacency, mu: moment(q, adjacency, 2 * mu))
+
+    def less_noise(question, adjacency, mu, *name):
+        return moment(question, adjacency, 2 * mu, *name)
+
+    monkeypatch.setattr(Moment, "mechanism", less_noise)
     finds("Cost: ", PrivateMTL(**LOOP))
 
 
 def test_shares_that_are_more_than_the_budget(monkeypatch):
     """Without the filter on what is spent, and with half as much again for every question."""
-    ask = Loop.ask
-    monkeypatch.setattr(Loop, "spend", lambda *given: None)
-    monkeypatch.setattr(Loop, "ask", lambda loop, q, share, *name: ask(loop, q, 1.5 * share, *name))
+    ask = Loop.ask_sums
+
+    def half_as_much_again(loop, question, shares, *name):
+        spent, loop.spent = loop.spent, -np.inf
+        more = {of: 1.5 * share for of, share in shares.items()}
+        found = yield from ask(loop, question, more, *name)
+        loop.spent = spent + sum(shares.values())
+        return found
+
+    monkeypatch.setattr(Loop, "ask_sums", half_as_much_again)
     finds("Cost: ", PrivateMTL(**LOOP))
 
 
