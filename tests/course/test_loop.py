@@ -12,6 +12,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries, tasks
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
+from skpmtl.course.errors import RowSquares
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.plan import STRUCTURES, HierarchicalPlan
@@ -350,6 +351,38 @@ def test_bumps_of_two_tasks_are_as_far_apart_as_stated(question, is_reached, adj
     stated = question.sensitivity(adjacency)
     assert apart <= stated * (1.0 + 1e-9)
     assert not is_reached or apart == pytest.approx(stated, rel=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        *(q for q in questions() if q.kind not in ("place", "zoom")),
+        queries.CentreStep(np.zeros(4), 0.7, 2.5, False),
+        queries.RelationStep(np.zeros(4), 0.7, 2.5, rank=2),
+        queries.FactorStep(3, 1.0),
+        queries.AcrossStep(3, 1.0),
+        queries.AcrossStep(3, 1.0, True),
+        RowSquares(),
+    ],
+    ids=lambda q: q.kind if isinstance(q, queries.Question) else q,
+)
+def test_two_tasks_are_as_far_apart_as_stated(question, adjacency):
+    """Also of tasks that send anything; reached, and not passed."""
+    sizes = queries.Sizes(3, rank=2, n_levels=3, n_across=3)
+    ((size,),) = type(question).spec(sizes).shapes.values()
+    rng = np.random.default_rng(0)
+    wild = rng.normal(size=(20, size)) * 10.0 ** rng.uniform(-2, 200, (20, 1))
+    wild[0, 0], wild[1, 0], wild[2] = np.nan, np.inf, -np.inf
+    ends = np.concatenate([np.eye(size), np.ones((1, size))])
+    each = [
+        question.total(question.bounded(one[None])).ravel()
+        for one in np.concatenate([wild, 1e9 * ends, -1e9 * ends])
+    ]
+    others = each if adjacency == "replace-one" else np.zeros((1, len(each[0])))
+    apart = max(np.linalg.norm(a - b) for a in each for b in others)
+    assert apart == pytest.approx(question.sensitivity(adjacency), rel=1e-6)
+    assert apart <= question.sensitivity(adjacency) * (1.0 + 1e-9)
 
 
 def test_levels_over_octaves_are_seen_in_noise_that_hides_each():
