@@ -46,18 +46,10 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # .985.
 FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
-HALVINGS = 10  # of a unit that is the width of the window: down to a thousandth of it
-# Halvings that are as likely as none: OPEN less the octaves of the squared signal of a zoom, and at
-# least SURELY. A zoom sees levels in k of 32 bins where n / noise is 4 root(k), so that others may
-# be 9 octaves, less those, closer than the window; 3 are left for the unit. With 14 in place of 12,
-# new random tables were .4 % worse at epsilon 1 and 3 (24 tables, three draws) and the worst of
-# eight draws of three cells of few rows 2.7, 1.03 and 1.01 times the best reference for 6.9, 1.49
-# and 1.01; six halvings about a middle of two: 19, 17 and 38.
-OPEN, SURELY = 12.0, 3.0
-# Where so many are open and no zoom saw levels, there is no place: the unit would follow a window
-# that is too wide. With 5, a table of 20 tasks at epsilon 5 (seed 420005) had none in half of ten
-# draws, and 1.6 times the error of the best reference for .8.
-LOST = 5.5
+# Halvings of a unit that is the width of the window, of which the first are as likely as none. With
+# 2 and 4 for 3 errors of 15 random tables of tasks of one row were .98 and 1.03 times as large for
+# z of 20 to 80, 1.01 and 1.00 below, there with a worst of 1.23 and 1.02 times the best reference.
+HALVINGS, SURELY = 10, 3.0
 # Answers about shares of classes are cut at so many times what a rare class may be, or where their
 # noise is this part of it. With 3 and .05 new tables of 1 to 5 % of events had 1.02 and 1.01 times
 # the log-loss at 1 and 3, and random ones the same; with 2 and .2 random ones of many tasks were
@@ -247,16 +239,7 @@ class Loop:
             before, (middle, half) = half, near
             if half > NARROWER * before:
                 break
-        if unit is None and half == window[1] and self.halvings > LOST:
-            return
         self.update(middle=middle, width=half, unit=unit or half, log_tau=None)
-
-    @property
-    def halvings(self):
-        """How many halvings of a window a zoom of this signal may not have seen."""
-        n = self.model.n_present
-        squared = (n * self.plan.signal) ** 2 * self.plan.looks_of_zoom(n)[-1]
-        return max(OPEN - math.log2(squared), SURELY)
 
     def vote_unit(self, share):
         """How far the unit of y is below the width of the window, which was taken for it.
@@ -264,10 +247,10 @@ class Loop:
         Noise and slopes shrink together along the path, by cells of their grids; levels do not,
         which are as far apart as the window says. The unit has the mean inverse of what it may be:
         one that is too large moves tasks of few rows by many times their noise, one that is too
-        small leaves them alone. What a zoom of this signal would have found is not far below.
+        small leaves them alone. What zooms would have found is not far below.
         """
         halvings = np.arange(HALVINGS + 1)
-        beyond = np.maximum(halvings - self.halvings, 0.0)
+        beyond = np.maximum(halvings - SURELY, 0.0)
         parts = [
             replace(self.part(log_kappa=typical_kappa(KAPPA, j)), log_sigma=typical_sigma(j))
             for j in halvings
@@ -293,13 +276,14 @@ class Loop:
         C, private, n, known = self.plan.n_classes, self.plan.is_private, None, None
         share, question = self.plan.share_of_place(), queries.Base(C, 0)
         for part in BASE_LOOKS:
-            found, noise = yield from self.ask(question, part * share)
+            more = part * share - self.spent
+            found, noise = yield from self.ask(question, more)
             n, known = read_base(found, noise, question, self.model.n_tasks, n, known)
             share = self.plan.share_of_place(n)  # of as many as have rows
             shares, doubts, error = shares_of_classes(known)
             # What doubt adds to the log-loss, of which more is not worth its budget.
             excess = 0.5 * np.sum(doubts**2 / shares) / -(shares @ np.log(shares))
-            if not private or share < 1.0 and excess < LEVEL_WORTH * part * share:
+            if not private or share < 1.0 and excess < LEVEL_WORTH * more:
                 break
             # Cut as low as a rare class allows, where noise would matter.
             largest = int(shares.argmax())

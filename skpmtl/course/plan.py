@@ -7,6 +7,7 @@ the composition is adaptive, which Gaussian differential privacy allows for budg
 """
 
 import math
+from itertools import pairwise
 
 from ..exchange.plan import Plan, divided_mu
 from ..privacy.accounting import check_budget
@@ -74,12 +75,12 @@ def shares_of(course):
 
 
 # Of the shares of classes, which need no place to be found: (30 / (m mu))^2, from a twentieth to
-# four fifths; all of it where tasks are so few that nothing else can be learnt. In parts, of which
-# later ones are cut at less. Log-loss on 28 to 30 random tables: with 45 for 30 the same; with .12
-# for a twentieth .999 and 1.002 at 3 and 30. At 1, .8 for .6 and 20 for 14 in `ROWS` took it from
-# 1.065 to 1.044 times that of the base rate.
+# four fifths; all of it where tasks are so few that nothing else can be learnt. In parts, each with
+# those before, of which later ones are cut at less. Log-loss on 28 to 30 random tables: with 45 for
+# 30 the same; with .12 for a twentieth .999 and 1.002 at 3 and 30. At 1, .8 for .6 and 20 for 14 in
+# `ROWS` took it from 1.065 to 1.044 times that of the base rate.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 30.0, 0.05, 0.8
-BASE_LOOKS = 0.3, 0.3, 0.4
+BASE_LOOKS = 0.3, 0.6, 1.0
 Z_BASE = 1.0  # below it shares of classes would be less than their noise
 # Tasks of a level of a factor, times mu, from which on its effect is asked about: the mean of their
 # deviations then has noise of half of the spread of levels. With fewer (100 tasks in 10 levels at
@@ -250,7 +251,9 @@ class HierarchicalPlan(Plan):
         errors = ERRORS * self.has_errors
         rest = 1.0 - (place + columns) - errors
         shares = [(name, rest * share) for name, share in self.shares(self.n_tasks)]
-        parts = BASE_LOOKS if self.first == "base" else (first_look(place) / (place or 1.0),)
+        parts = (first_look(place) / (place or 1.0),)
+        if self.first == "base":
+            parts = [more - less for less, more in pairwise((0.0, *BASE_LOOKS))]
         first = [(self.first, part * place) for part in parts]
         shares = [*first, ("columns", columns), *shares, ("errors", errors)]
         mus = [(name, self.mu * math.sqrt(share)) for name, share in shares if share > 0]

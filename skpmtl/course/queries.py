@@ -218,8 +218,8 @@ class Place(_Bins):
     def answer(self, tasks, model):
         s = tasks.summaries
         blocks = (
-            np.where(s.n > 0, _octave(s.y_mean), -1),
-            np.where(s.y_std > 0, _octave(s.y_std * math.sqrt(2.0)), -1),
+            np.where(s.n > 0, octave(s.y_mean), -1),
+            np.where(s.y_std > 0, octave(s.y_std * math.sqrt(2.0)), -1),
             np.where(s.n > 0, s.y_mean < 0, -1),
         )
         return np.stack(blocks, axis=1).astype(float)
@@ -267,9 +267,9 @@ class Rates(_Bins):
 
     def answer(self, tasks, model):
         n = tasks.summaries.n
-        octave = _octave(np.exp(np.clip(tasks.log_rates(), -300.0, 300.0)))
+        rates = octave(np.exp(np.clip(tasks.log_rates(), -300.0, 300.0)))
         some = self.by_event & (tasks.summaries.y_mean > 0)
-        blocks = np.where(n > 0, octave, -1), np.where(n > 0, some, -1)
+        blocks = np.where(n > 0, rates, -1), np.where(n > 0, some, -1)
         return np.stack(blocks, axis=1).astype(float)
 
 
@@ -314,7 +314,7 @@ class Base(Question):
         return sent
 
 
-def _octave(values):
+def octave(values):
     size = np.maximum(np.abs(values), 1e-300)
     return np.clip(np.floor(np.log2(size)).astype(int) + OCTAVE, 0, BINS - 1)
 

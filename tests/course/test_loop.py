@@ -283,7 +283,7 @@ def test_a_zoom_that_is_not_sure_is_asked_twice_more():
     assert again == [first, first]
 
 
-@pytest.mark.parametrize("says, halvings", [(0.0, (3.3, 8.0)), (1e3, (3.0, 3.01))])
+@pytest.mark.parametrize("says, halvings", [(0.0, (2.2, 8.0)), (1e3, (2.99, 3.01))])
 def test_a_unit_that_votes_leave_open_is_taken_to_be_small(says, halvings):
     """A unit that is too large moves tasks of few rows by many times their noise."""
     loop = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", 30, 2))
@@ -311,7 +311,7 @@ def test_a_place_is_where_most_tasks_are_clear_of_noise():
     found[2:5], found[50] = 30.0, 100.0
     found[160:] = 100.0 / np.sqrt(2.0)  # as many signs of each
     *_, (middle, half) = read_place(found, 8.0, 200)
-    assert middle == 0.0 and half > 2.0**10
+    assert abs(middle) < 0.1 * half and half > 2.0**10
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_levels_over_octaves_are_seen_in_noise_that_hides_each():
     rng, m, question, found = np.random.default_rng(0), 100, queries.Place(), []
     for _ in range(40):
         level = 250.0 * np.abs(rng.normal(size=m))
-        sent = np.stack([queries._octave(level), np.full(m, -1), level < 0], axis=1)
+        sent = np.stack([queries.octave(level), np.full(m, -1), level < 0], axis=1)
         cells = question.total(sent.astype(float))
         found.append(read_place(cells + 12.0 * rng.normal(size=len(cells)), 12.0, 1000))
     assert np.mean([window is not None for *_, window in found]) > 0.9
@@ -419,7 +419,7 @@ def test_windows_hold_most_levels_of_any_law(levels, least, most):
     held = []
     for _ in range(10):
         level = levels(rng, m)
-        sent = [queries._octave(level), queries._octave(np.ones(m)), level < 0]
+        sent = [queries.octave(level), queries.octave(np.ones(m)), level < 0]
         found = question.total(np.stack(sent, axis=1).astype(float))
         *_, window = read_place(found + 9.0 * rng.normal(size=len(found)), 9.0, m)
         held.append(window is not None and np.mean(np.abs(level - window[0]) <= window[1]) > 0.6)
@@ -613,6 +613,18 @@ def test_noise_alone_is_rarely_a_place_to_zoom_into():
     full = np.where(np.arange(32) == 20, 300.0, 0.0)
     middle, half = read_zoom(full + 10.0 * rng.normal(size=32), 10.0, zoom, 300.0)
     assert 4.0 <= middle <= 5.0 and half < 1.0
+
+
+@pytest.mark.parametrize("part, is_place", [(0.5, False), (0.85, True)])
+def test_levels_in_two_places_are_no_place_to_zoom_into(part, is_place):
+    zoom, bins, rng = (
+        queries.Zoom(0.0, 16.0, 1.0),
+        queries.bumps(32, True),
+        np.random.default_rng(1),
+    )
+    sums = 300.0 * (part * bins[:, 8] + (1.0 - part) * bins[:, 24])
+    found = [read_zoom(sums + 10.0 * rng.normal(size=32), 10.0, zoom, 300.0) for _ in range(20)]
+    assert np.mean([one is not None and one[1] < 4.0 for one in found]) == is_place
 
 
 def test_slopes_without_noise_have_finite_models():
