@@ -97,7 +97,7 @@ HARMLESS = {"constant": constant, "zero": zero, "equal rows": equal_rows, "one r
 EXTREME = {
     **{f"cell {value:g}": cell(value) for value in (1e155, 1e308, -1e200, 5e-324)},
     **{f"target {value:g}": target(value) for value in (1e155, -1e308, 5e-324)},
-    **{f"all {value:g}": whole(value) for value in (1e30, 1e150, 1e300, 1e-160, 5e-324)},
+    **{f"all {value:g}": whole(value) for value in (1e30, 1e150, 1e300, 1e-160, 1e-310, 5e-324)},
     "signs": signs,
 }
 

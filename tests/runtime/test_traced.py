@@ -23,6 +23,7 @@ def functions(arguments):
     out[9] = a[4] * 1.0
     traced.pool(out[9:10], heads, 0)
     out[10] = traced.held(traced.largest(y - x))
+    out[11] = traced.held(traced.largest(traced.chosen(x > 0.0, np.nan, x)))
 
 
 def control(arguments):
@@ -92,7 +93,7 @@ def test_functions_of_rows_are_those_of_numpy():
         + [np.linspace(i, 3.0 * i, WIDE) for i in range(1, 7)]
     )
     heads = np.arange(WIDE) // [[1], [3]] * [[1], [3]]  # of one, and of three lanes
-    out, plain = np.zeros((2, 11, WIDE))
+    out, plain = np.zeros((2, 12, WIDE))
     kernel(a, heads, out)
     functions((a, heads, plain))
     np.testing.assert_allclose(out, plain, rtol=1e-12)
@@ -100,6 +101,7 @@ def test_functions_of_rows_are_those_of_numpy():
     np.testing.assert_allclose(out[6], a[2] * a[3] + a[3] * a[4], rtol=1e-15)
     np.testing.assert_allclose(out[8], np.bincount(heads[1], a[4])[heads[1]], rtol=1e-15)
     np.testing.assert_array_equal(out[9], a[4])
+    np.testing.assert_array_equal(out[11], a[0][a[0] <= 0.0].max())
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -244,8 +244,8 @@ def test_other_tasks_do_not_matter(kind):
     X, y = rng.normal(size=(n, d)), rng.integers(0, 2 + (kind == SOFTMAX), n).astype(float)
     grids, weights = (KAPPA, ONE, TAU), np.zeros((len(KAPPA), 1, len(TAU)))
 
-    def of(part, ends):
-        one = np.ones(len(y[part])), np.zeros((len(y[part]), C))
+    def of(part, ends, given=0.0):
+        one = np.ones(len(y[part])), np.zeros((len(y[part]), C)) + given
         rows = ScoreRows(kind, X[part], y[part], *one, ends)
         centre = np.linspace(-1, 1, C * d).reshape(C, d)
         return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments="second")[:5]
@@ -255,6 +255,10 @@ def test_other_tasks_do_not_matter(kind):
     for t, size in enumerate(sizes):
         alone = of(slice(offsets[t], offsets[t + 1]), np.array([0, size]))
         assert all(np.array_equal(a[0], b[t]) for a, b in zip(alone, every, strict=True))
+        rows, others = np.repeat(np.arange(len(sizes)), sizes), np.arange(len(sizes)) != t
+        with np.errstate(invalid="ignore"):
+            none = of(slice(None), offsets, np.where(rows == t, np.nan, 0.0)[:, None])
+        assert all(np.array_equal(a[others], b[others]) for a, b in zip(none, every, strict=True))
 
 
 @pytest.mark.parametrize("n", [3, 12])

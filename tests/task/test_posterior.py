@@ -149,6 +149,23 @@ def test_a_task_does_not_depend_on_the_others():
             assert np.array_equal(one[0], of_all[t])
 
 
+@pytest.mark.parametrize("bad", range(7))
+def test_targets_that_are_no_numbers_change_no_other_task(bad):
+    """Tasks are side by side in a kernel, where one may not say what is done for all."""
+    X, y, offsets = tables((3, 7, 1, 12, 5, 7, 12), seed=3)
+    dec, others = Decomposition(TaskRows.of(X, y, offsets), np.eye(D)), np.arange(7) != bad
+
+    def results(level):
+        args = dec, level, np.ones(D), scales()
+        return log_evidence(*args, "tau"), *averages(*args), *covariances(*args)
+
+    for value in (np.nan, np.inf):
+        with np.errstate(invalid="ignore"):
+            found = results(np.where(others, 0.1, value))
+        for one, before in zip(found, results(np.full(7, 0.1)), strict=True):
+            assert np.array_equal(one[others], before[others])
+
+
 def test_tasks_without_rows_keep_the_prior():
     rows = TaskRows.of(np.zeros((0, 2)), np.zeros(0), np.array([0, 0]))
     dec, prior = Decomposition(rows, np.eye(2)), scales()
