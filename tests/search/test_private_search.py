@@ -63,6 +63,20 @@ def spied():
     Spy.seen.clear()
 
 
+class Warns(PrivateMTL):
+    """Says what is public, and what follows from rows."""
+
+    def fit(self, X, y, task=None):
+        super().fit(X, y, task)
+        warnings.warn(f"levels={self.levels}", PrivacyLeakWarning, stacklevel=2)
+        warnings.warn("rows", UserWarning, stacklevel=2)
+        return self
+
+    def personalize(self, X, y, task=None):
+        warnings.warn("rows", PrivacyLeakWarning, stacklevel=2)
+        return super().personalize(X, y, task)
+
+
 # ---------------------------------------------------------------- the budget
 @pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
 @pytest.mark.parametrize("share", ["auto", 0.2])
@@ -462,3 +476,20 @@ def test_a_scorer_that_never_works_is_an_error(data, scoring):
     with pytest.raises(ValueError, match="cannot score right predictions of made-up targets"):
         model = search(estimator, n_trials=1, scoring=scoring, score_range=(-1, 1))
         model.fit(X, label, task=task)
+
+
+def test_warnings_are_those_of_the_winner_that_are_public(data):
+    X, y, task = data
+    options, winners = {"n_trials": 2, "selection": "compose"}, set()
+    for seed in range(8):  # until it is not the last one that wins
+        found = search(Warns(tasks=range(M)), random_state=seed, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found.fit(X, y, task=task)
+        texts = {str(one.message) for one in caught}
+        said = {text for text in texts if text.startswith(("levels", "rows"))}
+        assert said == {f"levels={found.best_params_['levels']}"}
+        winners.add(found.best_index_)
+        if 0 in winners:
+            break
+    assert 0 in winners
