@@ -175,7 +175,7 @@ def averaged(est, X, task, decide):
     score = est._row_values(rows, None)
     variance = row_quadratics(rows, est.covariance_, est._wide_columns, est._near_rows)
     variance += est._doubt_of_rows(rows)
-    # Tasks without rows know how far levels spread, which released shares have in them already.
+    # Tasks without rows vary as levels do; released shares are means over levels already.
     averaged_already = getattr(est.billboard_, "of_shares", False)
     spread = 0.0 if averaged_already else getattr(est, "level_spread_", 0.0)
     variance[~np.isfinite(variance)] = spread**2

@@ -163,7 +163,7 @@ class Errors(Question):
         to = self.whiten * self.deviations
         score, information = to @ score[:, :, None], to @ information @ to.T
         if self.clipped:
-            # Of rows whose weights overflow there is none, and no error in the fit of all.
+            # Information that overflows counts as zero, so that one task cannot end the fit of all.
             known = np.isfinite(information).all(axis=(1, 2), keepdims=True)
             information = np.where(known, information, 0.0)
             size = np.sqrt(np.einsum("tij,tij->t", information, information))

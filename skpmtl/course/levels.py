@@ -82,7 +82,7 @@ def _of_places(clipped):
 
 @cache
 def _of_units(clipped):
-    """As `_of_places`, of log-normal spreads about every unit, also of the few far from it."""
+    """As `_of_places`, of spreads that are log-normal about each unit, with their tails."""
     ends, adds = np.arange(1 - OCTAVE, OCTAVE), bumps(BINS, clipped).T
     below = ndtr((ends - 0.5 - np.log2(_UNITS)[:, None]) / _UNIT_WIDTH)
     parts = np.diff(below, prepend=0.0, append=1.0)
@@ -171,7 +171,7 @@ def _gains(cells, noise, n, moments, rest, without, shares):
 
 
 def _mean(logs):
-    """Log of the mean of what is as likely, row by row."""
+    """Log of the mean over rows, which are equally likely."""
     return np.logaddexp.reduce(logs) - math.log(len(logs))
 
 

@@ -151,7 +151,7 @@ class TaskModels:
                 for cell, (rows, log_weight, mean) in enumerate(every)
             ]
         else:
-            found = [part._replace(dec=part.dec.seen(as_rows)) for part in same_shape]
+            found = [part._replace(dec=part.dec.with_mean_rows(as_rows)) for part in same_shape]
         most = max(_KEPT // max(sum(rows.X.size for rows, *_ in every), 1), 4)
         kept[:] = [(root, joined, found), *kept][:most]
         return found

@@ -115,7 +115,7 @@ class Question:
         return sent.sum(axis=0)
 
     def totals(self, sent):
-        """By name, of what tasks send."""
+        """Sums by name, of what tasks send, once it is bounded."""
         return {self.kind: self.total(self.bounded(sent))}
 
     def query(self, model, mechanisms):

@@ -36,7 +36,7 @@ _MODE = 1e-11  # of a step of a mode
 _TOL = 1e-13  # relative change of the deviance between two iterations
 _DONE, _LEFT = 1e-14, 1e-4  # of the deviance that a further step of Newton's method would gain
 _FLAT = 1e-4  # least information on a column of unit size: errors of 100 in eta mean separation
-_PART = 0.01  # of what moves along a direction without information: effects without errors
+_PART = 0.01  # of a direction without information: effects with more of it have no errors
 _STEP = 1e-4  # of differences of gradients
 _NUMBERS = 1 << 22  # of rows by levels at a time
 

@@ -59,7 +59,7 @@ class LittleFoundWarning(UserWarning):
     """A fit found less than it was asked for; the warning names what, and the remedy.
 
     Of a private fit it follows from released and public numbers alone, as the report does. Without
-    a budget it says where levels and slopes of tasks are correlated, which fits leave out.
+    a budget it names targets that are too large, or too close together, for the units of the model.
     """
 
 

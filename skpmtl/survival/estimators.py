@@ -239,7 +239,7 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
         return model
 
     def _is_private(self):
-        """As of other estimators, for an audit."""
+        """Whether the fit has a budget, as audits ask of every estimator."""
         return self.epsilon is not None
 
     def _in_files(self):

@@ -226,18 +226,18 @@ class Decomposition:
             self.y[at] = (U @ rows.y[at][..., None])[..., 0]
         self.x_mean = rows.x_mean if x_mean is None else x_mean
         self.x_mean = np.array(self.x_mean, dtype=float, order="C")
-        self._see(as_rows)
+        self._set_mean_rows(as_rows)
 
-    def _see(self, as_rows):
+    def _set_mean_rows(self, as_rows):
         self.x0 = self.x_mean * as_rows  # mean rows that are rows, and zeros
         of_mean = row_products(self.x0, self.shape)
         # X S x0 in this basis, and x0' S x0.
         self.h, self.b2 = self._scores(of_mean), row_dots(self.x0, of_mean)
 
-    def seen(self, as_rows):
-        """The same with other mean rows as rows."""
+    def with_mean_rows(self, as_rows):
+        """A copy with another choice of the mean rows that count as rows, `as_rows`."""
         found = copy(self)
-        found._see(as_rows)
+        found._set_mean_rows(as_rows)
         return found
 
     def _scores(self, vectors, some=slice(None)):
