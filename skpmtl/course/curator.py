@@ -395,7 +395,7 @@ class Loop:
                 known = 1e-12 + of_free * (len(at) - np.trace(own))  # numbers that rows determine
                 if one[0] or not (related and self.pooled):
                     self.doubt += 0.5 * (size - of_free * np.linalg.slogdet(own)[1])
-                A[one] = max(A[one][0] * size / known, LEAST_LEVEL)
+                A[one] = np.clip(A[one][0] * size / known, LEAST_LEVEL, 1.0 / LEAST_LEVEL)
 
     def of_free(self, numbers):
         """Numbers of classes without what all of several have in common, which no score shows."""

@@ -208,7 +208,8 @@ class _Bins(Question):
 class Place(_Bins):
     """Octaves of a task's mean and of its spread, and the sign of its mean.
 
-    The two cells of the sign count the tasks with rows.
+    The two cells of the sign count the tasks with rows. A mean of exactly 0 has no octave: where
+    most tasks are 0, as rain and spending are, levels of the others would not be seen.
     """
 
     kind, sends = "place", (3,)
@@ -218,7 +219,7 @@ class Place(_Bins):
     def answer(self, tasks, model):
         s = tasks.summaries
         blocks = (
-            np.where(s.n > 0, octave(s.y_mean), -1),
+            np.where(s.y_mean != 0, octave(s.y_mean), -1),
             np.where(s.y_std > 0, octave(s.y_std * math.sqrt(2.0)), -1),
             np.where(s.n > 0, s.y_mean < 0, -1),
         )

@@ -605,6 +605,19 @@ def test_the_unit_is_within_an_octave_of_the_spread_of_rows(size):
     assert 0.5 <= unit / size <= 2.0
 
 
+@pytest.mark.parametrize("epsilon", [None, 10.0])
+def test_targets_that_are_mostly_zero_have_a_window_of_the_others(epsilon):
+    """300 tasks of one row, seven in ten of which have 0, and the others amounts about 20."""
+    r, m = np.random.default_rng(0), 300
+    X, task = r.normal(size=(m, 2)), np.arange(m)
+    y = np.where(r.random(m) < 0.7, 0.0, 20.0 * np.exp(0.5 * r.normal(size=m)))
+    seed = {} if epsilon is None else {"random_state": 0}
+    est = PrivateMTL(epsilon=epsilon, tasks=range(m), **seed).fit(X, y, task=task)
+    width = est.billboard_.width
+    assert width is None or width > 1e-3
+    assert np.abs(est.predict(X, task=task)).max() < 200.0
+
+
 def test_noise_alone_is_rarely_a_place_to_zoom_into():
     """Also where half of the tasks are fewer than bins of noise seem to hold."""
     zoom, rng = queries.Zoom(0.0, 16.0, 1.0), np.random.default_rng(0)
