@@ -35,7 +35,7 @@ from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, LOGITS, read_base, read_place, read_rates, read_zoom, shares_of_classes
 from .personal import ALL, LEVELS
-from .plan import BASE_LOOKS, EQUAL, ERRORS, PLACE_ALL, UNIT, Z_CENTRES
+from .plan import BASE_LOOKS, EQUAL, ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
 from .shapes import needed_gain, path_of_shapes, read_centres, read_scales, softened
 
@@ -90,18 +90,6 @@ def shorter(n, length):
     """Bounds of n steps that are this long together, each less than the one before."""
     bounds = 1.0 - np.arange(n) / n
     return bounds * (length / bounds.sum())
-
-
-def reach_of_rest(moved, left, reach):
-    """How far centres may still be, as asinh, after these moves with variance `left`.
-
-    A doubt in the logarithm of a large distance is a large distance. Where a move may have been
-    cut, what is left is as unknown as it was before.
-    """
-    away, doubt = np.abs(moved), math.sqrt(left)
-    rest = math.sqrt(np.mean(np.arcsinh(np.sinh(away + doubt) - np.sinh(away)) ** 2))
-    short = max(reach - math.sqrt(np.mean(moved**2)), 0.0)
-    return max(reach * math.exp(-0.5 * (short / NEAREST) ** 2), rest)
 
 
 class Loop:
@@ -320,11 +308,7 @@ class Loop:
         # cut at what is still unknown and one scale, which is what tasks differ by. With the whole
         # of `FARTHEST` diabetic lost .029 of concordance at 3 with ages in years, in place of .017.
         equal = EQUAL in self.plan.structures
-        # Centres are looked for as far as noise leaves clear: at `Z_CENTRES` one scale or so.
-        clear = n * self.plan.signal / (Z_CENTRES * math.sqrt(self.d))
-        reaches = {"scales": FARTHEST, "centres": min(max(NEAREST * clear, NEAREST), FARTHEST)}
-        if equal:
-            reaches = {"scales": 0.5 * FARTHEST, "centres": NEAREST}
+        reaches = {"scales": FARTHEST / (1 + equal), "centres": NEAREST}
         for what, part in self.plan.columns(n):
             private, reach = self.plan.is_private, reaches[what]
             of_means = what == "centres"
@@ -343,8 +327,6 @@ class Loop:
                 scale[asked] *= 2.0**moved
                 left = variance.sum()
             reaches[what] = math.hypot(1.0, math.sqrt(left)) if equal else NEAREST
-            if of_means and private and not equal:
-                reaches[what] = max(reach_of_rest(moved, left, reach), NEAREST)
         centre = centre * self.model.fit_intercept
         scales = {"column_scale": scale, "scale_variance": variance, "scale_noise": float(first)}
         self.update(column_centre=centre, **scales)

@@ -44,23 +44,6 @@ def test_answers_are_cut_at_what_is_unknown_of_equal_slopes():
     assert first > 3.0 and 1.0 <= last < 1.2
 
 
-def test_centres_that_are_far_are_found_where_noise_is_small():
-    """Answers are cut at what may be left, which one scale of noise makes of a far centre."""
-    plan = HierarchicalPlan(30.0, 1e-5, "replace-one", 1000, 3)
-    loop, far, reaches = Loop(plan), np.array([200.0, -200.0, 0.0]), []
-
-    def answer(query, name, mechanism):
-        if not query.public["of_means"]:
-            return np.zeros(3)
-        reaches.append(query.public["reach"])
-        found = np.arcsinh(far - query.public["centre"]) / (reaches[-1] * np.sqrt(3.0))
-        return 1000.0 * found / max(np.linalg.norm(found), 1.0) + mechanism.noise_std
-
-    drive(loop.find_columns(0.1), answer)
-    np.testing.assert_allclose(loop.model.column_centre, far, atol=1.0)
-    assert reaches[0] > reaches[-1]
-
-
 @pytest.mark.parametrize(("unit", "origin"), [(1e6, 0.0), (50.0, 0.0), (1e5, 1500.0)])
 def test_mean_slopes_do_not_depend_on_a_unit_or_an_origin(unit, origin):
     rng = np.random.default_rng(3)

@@ -516,7 +516,7 @@ class Unnoised(PrivateMTL):
     [
         (MeanStep, "Sensitivity: release"),
         (Rescales, "Releases: with the rows of the neighbour release 1 (Gaussian) has other noise"),
-        (Unclipped, "Sensitivity: release 4 (Gaussian) differs by"),
+        (Unclipped, "Sensitivity: release 3 (Gaussian) differs by"),
         (Unnoised, "Attribute: billboard_['column_scale'] depends on more"),
     ],
 )
