@@ -46,9 +46,10 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # .985.
 FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
-# Halvings of a unit that is the width of the window, of which the first are as likely as none. With
-# 2 and 4 for 3 errors of 15 random tables of tasks of one row were .98 and 1.03 times as large for
-# z of 20 to 80, 1.01 and 1.00 below, there with a worst of 1.23 and 1.02 times the best reference.
+# How often a unit that is the width of the window may be halved, and up to how often that is as
+# likely as not at all. With 2 and 4 for 3 errors of 15 random tables of tasks of one row were .98
+# and 1.03 times as large for z of 20 to 80, 1.01 and 1.00 below, there with a worst of 1.23 and 1.02
+# times the best reference.
 HALVINGS, SURELY = 10, 3.0
 # Answers about shares of classes are cut at so many times what a rare class may be, or where their
 # noise is this part of it. With 3 and .05 new tables of 1 to 5 % of events had 1.02 and 1.01 times
@@ -65,7 +66,8 @@ MOST_PRODUCTS = 1 << 24
 # With 1 errors of 40 tables of few tasks were 1.008 times as large and intervals held .868 of rows
 # for .874; with 6 one of 25 tables with two tasks of much noise was 4.6 times as bad.
 CHANCE = 3.0
-LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
+# Prior precision of the level, and least variance and precision of slopes of the centre.
+LEAST_LEVEL = 1e-6
 # Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units

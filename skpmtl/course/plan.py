@@ -76,7 +76,7 @@ def shares_of(course):
 
 # Of the shares of classes, which need no place to be found: (30 / (m mu))^2, from a twentieth to
 # four fifths; all of it where tasks are so few that nothing else can be learnt. In parts, each with
-# those before, of which later ones are cut at less. Log-loss on 28 to 30 random tables: with 45 for
+# those before; later answers are cut at less. Log-loss on 28 to 30 random tables: with 45 for
 # 30 the same; with .12 for a twentieth .999 and 1.002 at 3 and 30. At 1, .8 for .6 and 20 for 14 in
 # `ROWS` took it from 1.065 to 1.044 times that of the base rate.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 30.0, 0.05, 0.8

@@ -78,8 +78,8 @@ def _with_ends(variance, doubt, coverage):
 def of_slopes(board, typical=priors.middle):
     """Covariance of slopes under the votes, in units and scaled columns, (d, d).
 
-    Scales, of which `typical` is taken, and weights of components are those of votes, without the
-    part that is kept for tasks unlike the others.
+    Scales and weights of components are those of votes, without the part that is kept for tasks
+    unlike the others; `typical` takes one number from the weights of a scale.
     """
     log_components = priors.typical(board.log_components, priors.normalised(np.zeros(3)))
     parts, law = replace(board, log_components=log_components).components(), board.law

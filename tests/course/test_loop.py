@@ -607,7 +607,7 @@ def test_the_unit_is_within_an_octave_of_the_spread_of_rows(size):
 
 @pytest.mark.parametrize("epsilon", [None, 10.0])
 def test_targets_that_are_mostly_zero_have_a_window_of_the_others(epsilon):
-    """300 tasks of one row, seven in ten of which have 0, and the others amounts about 20."""
+    """Of 300 tasks of one row seven in ten have 0, and the others about 20."""
     r, m = np.random.default_rng(0), 300
     X, task = r.normal(size=(m, 2)), np.arange(m)
     y = np.where(r.random(m) < 0.7, 0.0, 20.0 * np.exp(0.5 * r.normal(size=m)))
@@ -641,7 +641,7 @@ def test_levels_in_two_places_are_no_place_to_zoom_into(part, is_place):
 
 
 def test_slopes_without_noise_have_finite_models():
-    """Levels that follow slopes, in rows of which nothing is left but rounding."""
+    """Levels follow slopes, and nothing but rounding is left of the rows."""
     r = np.random.default_rng(0)
     task, X = np.arange(40).repeat(6), r.normal(size=(240, 3))
     W = r.normal(size=(40, 3))

@@ -455,7 +455,7 @@ SOUND = {"epsilon": 5.0, "delta": 1e-3, "tasks": range(M)}
     ids=repr,
 )
 def test_rows_of_one_task_end_no_fit_with_a_guarantee(est):
-    """Equal columns, of which second moments have no inverse, in a task far from the others."""
+    """A task far from the others has equal columns, and second moments without an inverse."""
     X, y, task = long(*data())
     odd = np.where((task == 2)[:, None], 1e9, X)
     y = (y > 0).astype(int) if hasattr(est, "classes") else y
