@@ -48,8 +48,8 @@ FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
 # How often a unit that is the width of the window may be halved, and up to how often that is as
 # likely as not at all. With 2 and 4 for 3 errors of 15 random tables of tasks of one row were .98
-# and 1.03 times as large for z of 20 to 80, 1.01 and 1.00 below, there with a worst of 1.23 and 1.02
-# times the best reference.
+# and 1.03 times as large for z of 20 to 80, 1.01 and 1.00 below, there with a worst of 1.23 and
+# 1.02 times the best reference.
 HALVINGS, SURELY = 10, 3.0
 # Answers about shares of classes are cut at so many times what a rare class may be, or where their
 # noise is this part of it. With 3 and .05 new tables of 1 to 5 % of events had 1.02 and 1.01 times
